@@ -27,10 +27,11 @@ from leveret.job_model import (
 
 RETRIES_MAX: Final = 10_000
 CONCURRENCY_MAX: Final = 1_000_000
-# Schedules of a namespace, and the bytes of all their payloads and crons. A broker that keeps the
-# jobs itself has all schedules in memory, and writes them at the start of each log file.
+# Schedules of a namespace, and the bytes of all their payloads. A broker that keeps the jobs itself
+# has all schedules in memory, and writes them at the start of each log file.
 SCHEDULES_MAX: Final = 1_000
 SCHEDULE_BYTES_MAX: Final = PAYLOAD_BYTES_MAX
+CRON_CHARACTERS_MAX: Final = 1_000
 _RESERVED: Final = ("amq.", "leveret.")  # prefixes of the broker's own queues
 _TOPICS_CACHED: Final = 1_024
 
@@ -129,11 +130,11 @@ def require_schedule_room(schedule: Schedule, found: list[Schedule]) -> None:
     """Raise unless the namespace with the schedules that were found may have this one, too."""
     others = [other for other in found if other.name != schedule.name]
     require_within("", len(others) + 1, 1, SCHEDULES_MAX, "the number of schedules of a namespace")
-    size = sum(len(each.payload) + len(each.cron) for each in (schedule, *others))
+    size = sum(len(each.payload) for each in (schedule, *others))
     if size > SCHEDULE_BYTES_MAX:
         raise JobsInvalidError(
-            "the payloads and crons of all schedules of a namespace can have at most"
-            f" {SCHEDULE_BYTES_MAX} bytes, not {size}",
+            f"the payloads of all schedules of a namespace can have at most {SCHEDULE_BYTES_MAX}"
+            f" bytes, not {size}",
             "payload",
         )
 

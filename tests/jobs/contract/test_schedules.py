@@ -54,7 +54,7 @@ def test_a_paused_schedule_waits(api: Api, service: Service) -> None:
 def test_schedules_of_a_namespace_have_limits(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are in memory, and a user with one namespace must not fill it."""
     monkeypatch.setattr(limits, "SCHEDULES_MAX", 3)
-    most = base64.b64encode(bytes(limits.SCHEDULE_BYTES_MAX - 100)).decode()
+    most = base64.b64encode(bytes(limits.SCHEDULE_BYTES_MAX)).decode()
 
     def add(name: str, payload: str) -> Answer:
         path = f"/schedules/{api.namespace}/{name}"
@@ -68,6 +68,10 @@ def test_schedules_of_a_namespace_have_limits(api: Api, monkeypatch: pytest.Monk
     assert [add("a", small).status, add("c", small).status] == [204, 204]
     refused = add("d", "")
     assert (refused.status, "the number of schedules" in refused.body["detail"]) == (400, True)
+    many = ",".join(["0"] * 500)
+    path = f"/schedules/{api.namespace}/a"
+    refused = api.call("PUT", path, schedule(api, f"{many} 0 1 1 *", name="a"))
+    assert (refused.status, refused.body["field"]) == (400, "cron")
     for name in "abc":
         assert api.call("DELETE", f"/schedules/{api.namespace}/{name}").status == 204
 
