@@ -165,6 +165,25 @@ def test_every_tail_that_is_not_committed_can_be_cut_off() -> None:
         assert found == bodies[:count]
 
 
+def test_state_larger_than_a_file_does_not_begin_a_file_with_each_block() -> None:
+    """Each message would cost the whole state again, on the disk of every node."""
+    leader = _Leader()
+    leader.stage.is_committing = True
+    for number in range(40):
+        leader.client.declare(f"{number:0200d}")
+    leader.stage.is_committing = False
+    leader.client.publish("q", bytes(FILE_BYTES))  # a file begins with all these queues
+    leader.commit()
+    given = leader.stage.followers.given
+    assert len(given[-1].data) > 2 * FILE_BYTES
+    assert given[-1].kind == ROLL_BLOCK
+    count = len(given)
+    leader.fill(4)
+    assert [block.kind for block in given[count:]] == [NORMAL_BLOCK] * 4
+    leader.fill(1)
+    assert [block.kind for block in given[count + 4 :]] == [NORMAL_BLOCK, ROLL_BLOCK]
+
+
 def test_caller_of_roll_is_told_after_the_commit() -> None:
     leader = _Leader()
     told: list[int] = []

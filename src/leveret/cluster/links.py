@@ -257,7 +257,7 @@ class Links:
             raise ClusterError(f"node {peer} is not known")
         link = self._new_dial(peer, RELAY)
         try:
-            await self._connect_relay(link, address)
+            await self._connect_relay(link, address, head.client_host)
             if not link.is_open:
                 raise why_not_open(link, address)
         except BaseException:
@@ -269,12 +269,13 @@ class Links:
         transport.writelines([head.encode(), first])
         return transport, rest
 
-    async def _connect_relay(self, link: Link, address: Address) -> None:
+    async def _connect_relay(self, link: Link, address: Address, client_host: str) -> None:
         self._others[link] = None
         try:
-            async with self._relay_slots, asyncio.timeout(CONNECT_S + HANDSHAKE_S):
-                await self._connect(link, address)
-                await asyncio.shield(link.opened)
+            async with self._relay_slots.held(client_host):
+                async with asyncio.timeout(CONNECT_S + HANDSHAKE_S):
+                    await self._connect(link, address)
+                    await asyncio.shield(link.opened)
         except (OSError, TimeoutError, ValueError) as fault:
             who = f"node {link.peer} at {address}"
             raise ClusterError(why_unreached(who, fault, uses_tls=self._tls is not None)) from None

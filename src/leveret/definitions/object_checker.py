@@ -22,7 +22,7 @@ from leveret.engine.arguments.queue_arguments import remembering_stream
 from leveret.engine.broker import Broker
 from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
 from leveret.engine.vhosts.queue_creation import make_queue
-from leveret.engine.vhosts.state import BINDINGS_MAX, EXCHANGES_MAX
+from leveret.engine.vhosts.state import BINDINGS_MAX, DEFINITION_BYTES_MAX, EXCHANGES_MAX
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import PreconditionFailedError
 
@@ -34,7 +34,7 @@ class ObjectChecker:
         self._vhosts = broker.vhosts
         self._trial = Broker(0)  # copies of existing objects, and the objects of the document
         self._empty = Broker(0)  # rows of objects that exist
-        self._copied: dict[str, tuple[int, int]] = {}  # queues and exchanges, by vhost
+        self._copied: dict[str, tuple[int, int, int]] = {}  # queues and exchanges, by vhost
         self.default_kinds: dict[str, str] = {}  # default queue types of the document, by vhost
 
     def check_exchange(self, vhost: str, row: Row) -> None:
@@ -82,11 +82,12 @@ class ObjectChecker:
     def _prepared(self, vhost: str, names: list[str]) -> Vhost:
         """Return the vhost of the trial, with copies of the existing objects of these names."""
         made = self._made(self._trial, vhost)
-        queues, exchanges = self._copied.setdefault(vhost, (0, len(made.exchanges)))
+        queues, exchanges, size = self._copied.setdefault(vhost, (0, len(made.exchanges), 0))
         found = self._vhosts.get(vhost)
         if found is None:
             return made
         self._trial.turn.is_restoring = True  # no limits, and no streams for `x-remember`
+        size_before = made.definition_bytes
         for name in names:
             if name in found.queues and name not in made.queues:
                 _copy_queue(found, made, name)
@@ -95,7 +96,8 @@ class ObjectChecker:
                 _copy_exchange(found, made, name)
                 exchanges += 1
         self._trial.turn.is_restoring = False
-        self._copied[vhost] = (queues, exchanges)
+        size += made.definition_bytes - size_before
+        self._copied[vhost] = (queues, exchanges, size)
         return made
 
     def require_room(self, queue_limits: dict[str, object]) -> None:
@@ -103,7 +105,7 @@ class ObjectChecker:
 
         `queue_limits` are the limits that the document sets.
         """
-        for name, (queues, exchanges) in self._copied.items():
+        for name, (queues, exchanges, size) in self._copied.items():
             made = self._trial.vhosts[name]
             found = self._vhosts.get(name)
             most = queue_limits.get(name, found.queues_max if found is not None else -1)
@@ -116,6 +118,10 @@ class ObjectChecker:
             there = found.binding_count if found is not None else 0
             most = found.bindings_max if found is not None else BINDINGS_MAX
             _require_within(name, "binding", there, made.binding_count, most)
+            there = found.definition_bytes if found is not None else 0
+            most = found.definition_bytes_max if found is not None else DEFINITION_BYTES_MAX
+            new = made.definition_bytes - size
+            _require_within(name, "byte of definitions", there, new, most)
 
 
 def _copy_queue(source: Vhost, target: Vhost, name: str) -> None:

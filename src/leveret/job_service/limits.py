@@ -21,11 +21,17 @@ from leveret.job_model import (
     PRIORITY_MIN,
     WAIT_MS_MAX,
     NewJob,
+    Schedule,
     TopicSettings,
 )
 
 RETRIES_MAX: Final = 10_000
 CONCURRENCY_MAX: Final = 1_000_000
+# Schedules of a namespace, and the bytes of all their payloads. A broker that keeps the jobs itself
+# has all schedules in memory, and writes them at the start of each log file.
+SCHEDULES_MAX: Final = 1_000
+SCHEDULE_BYTES_MAX: Final = PAYLOAD_BYTES_MAX
+CRON_CHARACTERS_MAX: Final = 1_000
 _RESERVED: Final = ("amq.", "leveret.")  # prefixes of the broker's own queues
 _TOPICS_CACHED: Final = 1_024
 
@@ -127,6 +133,19 @@ def require_backoffs(settings: TopicSettings) -> None:
             f"backoff_ms_max is {settings.backoff_ms_max}, and cannot be below backoff_ms, which is"
             f" {settings.backoff_ms}",
             "backoff_ms_max",
+        )
+
+
+def require_schedule_room(schedule: Schedule, found: list[Schedule]) -> None:
+    """Raise unless the namespace with the schedules that were found may have this one, too."""
+    others = [other for other in found if other.name != schedule.name]
+    require_within("", len(others) + 1, 1, SCHEDULES_MAX, "the number of schedules of a namespace")
+    size = sum(len(each.payload) for each in (schedule, *others))
+    if size > SCHEDULE_BYTES_MAX:
+        raise JobsInvalidError(
+            f"the payloads of all schedules of a namespace can have at most {SCHEDULE_BYTES_MAX}"
+            f" bytes, not {size}",
+            "payload",
         )
 
 

@@ -22,6 +22,7 @@ from mypy_extensions import i32, i64
 
 from leveret.journal.chunks import ChunkWriter, WrittenChunk
 from leveret.journal.index import ENTRY_BYTES, write_entry
+from leveret.journal.pieces import read_pieces
 from leveret.journal.records import (
     BLOCK,
     CAME,
@@ -258,9 +259,12 @@ class Journal:
         if left == 0 and file != self.file:
             self.has_emptied = True
 
-    def peek(self) -> bytes:
-        """Return the records so far; the first is at offset `start` of the file."""
-        return b"".join(self._pieces) + self._writer.getvalue()
+    def read(self, offset: i64, size: i64) -> bytes:
+        """Return up to `size` bytes of the records so far, from an offset in the file."""
+        at = offset - self.start
+        if at + size <= self._piece_bytes:
+            return read_pieces(self._pieces, at, size)
+        return read_pieces([*self._pieces, self._writer.getvalue()], at, size)
 
     def _add_piece(self, body: bytes) -> None:
         self._pieces.append(self._writer.getvalue())

@@ -28,6 +28,7 @@ from leveret.cluster.raft.members import encode_members
 from leveret.cluster.relay import AMQPS, HTTP, HTTPS, RelayHead, attach
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError, CorruptionError, LeveretError
+from leveret.http.transport.open_connections import open_connections
 from leveret.listening import Client, Relayed
 from leveret.runtime.cluster_facts import ClusterFacts
 from leveret.runtime.cluster_logs import FollowingLog, LeadingLog, put_hard
@@ -83,6 +84,7 @@ class ClusterNode(ClusterFacts):
         self._taking: set[asyncio.Task[None]] = set()  # relayed clients that no front has taken yet
         self._has_stopped = False
         self.relays = Relays()  # clients of this node that the leader serves
+        self.http_connections = open_connections(settings)  # that this node serves as a follower
         self.reads = BulkReads(disk.folder)  # of streams, while this node follows
         self.certificates: Callable[[], list[tuple[str, int]]] = list  # each with its end
         self.on_dropped: Callable[[], object] = bool  # this node has dropped its broker
@@ -235,9 +237,8 @@ class ClusterNode(ClusterFacts):
             return ""
         if self.leader and self.leader != self.cluster.name:
             return self.relay_fault()
-        return self.member.status().waiting_for or " ".join(
-            self.reasons() or ["No node leads the cluster."]
-        )
+        reasons = self.reasons() or ["No node leads the cluster."]
+        return self.member.status().waiting_for or " ".join(reasons)
 
     async def command(self, name: str, node: str) -> str:
         """Do a command of an operator; return a sentence, or raise ClusterError."""
@@ -276,8 +277,7 @@ class ClusterNode(ClusterFacts):
         holds if the new file is not committed within `ROLL_WAIT_S`.
         """
         if self._open is None:
-            number = self._newest_settled() if self._following is not None else 0
-            done(self._open_source(number))
+            done(self._open_source(self._newest_settled() if self._following is not None else 0))
             return
         leading = self._open.replicated_log()
         waiting: asyncio.TimerHandle | None = None

@@ -6,12 +6,14 @@ about one node. This node answers bulk reads of streams from its own segments (`
 relays every other request to the leader as it came, also if it is not HTTP. A relayed connection
 carries one request (`Connection: close`), so that this node sees the next one. Connections of the
 jobs API stay open: these clients send many small requests, all of them for the leader.
+
+A question to the leader has the headers that say who asks (`request_senders`). A local request
+whose `Host` is a foreign name goes to the leader, which refuses it (`http.framework.sites`).
 """
 
 import asyncio
 import contextlib
 import logging
-import re
 from collections.abc import Callable, Coroutine, Sequence
 from email.utils import formatdate
 from typing import Any, Final, NamedTuple, Protocol, cast
@@ -22,11 +24,12 @@ import msgspec
 from leveret.arrow.bulk_reads import BulkReads, Read, ReadError
 from leveret.arrow.worker_protocol import FAILED
 from leveret.cluster.errors import ClusterError
-from leveret.cluster.relay import RelayHead
+from leveret.cluster.relay import HTTP, RelayHead
 from leveret.config.settings import Settings
 from leveret.decode_errors import DECODE_ERRORS
 from leveret.http.framework.names import printable
 from leveret.http.framework.node import ClusterNodeFacts, Listener
+from leveret.http.framework.sites import OwnNames
 from leveret.http.management.health import (
     CHECKS,
     OK,
@@ -44,10 +47,12 @@ from leveret.http.management.health import (
 from leveret.http.management.metrics import MEDIA_TYPE as METRICS_MEDIA
 from leveret.http.management.nodes import LOW_ON_DISK
 from leveret.http.streams.arrow import MEDIA_TYPE as ARROW_MEDIA
+from leveret.http.transport.open_connections import TOO_MANY, OpenConnections, Place
 from leveret.listening import Client
 from leveret.runtime.follower_reads import StreamRange, WantedRange, parse_wanted, plan_read
 from leveret.runtime.public_listeners import LEADER_WAIT_S
 from leveret.runtime.relays import Relayed, Relays
+from leveret.runtime.request_senders import hosts, is_forwarded, senders
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +60,7 @@ HEAD_S: Final = 20.0  # deadline for a request head
 HEAD_BYTES_MAX: Final = 65_536
 ANSWER_BYTES_MAX: Final = 65_536  # size of the leader's answer to a question of this node
 ASK_S: Final = 5.0
+NO_DESCRIPTOR: Final = -1  # the listener has checked it
 UNAUTHORIZED: Final = 401
 CLOSE_S: Final = 10.0  # for a client to read its answer
 HEALTH: Final = "/api/health"
@@ -70,7 +76,7 @@ _PHRASES: Final = {
 }
 _HEAD_END: Final = b"\r\n\r\n"
 # Bytes that no request head has: the leader refuses them at once.
-_NO_HEAD: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|(?<!\r)\n")
+_CONTROLS: Final = bytes(each for each in range(0x20) if each not in b"\t\r\n")
 
 
 class Follower(Protocol):
@@ -119,6 +125,10 @@ class Follower(Protocol):
     def relays(self) -> Relays:
         """Return the clients of this node that the leader serves."""
 
+    @property
+    def http_connections(self) -> OpenConnections:
+        """Return the HTTP connections that this node has not given to the leader."""
+
     async def open_relay(self, head: RelayHead) -> Relayed:
         """Open a connection to the leader for a client; wait for a leader. Raises ClusterError."""
 
@@ -146,12 +156,18 @@ class FollowerHttp(asyncio.Protocol):
         self._has_ended = False  # the client has ended its side, and may wait for the answer
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self._place: Place | None = None  # among the HTTP connections of this node
         self._writable = asyncio.Event()
         self._writable.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
+        places = self._node.http_connections
+        if not places.enter(self._client.host, NO_DESCRIPTOR):
+            self._transport.abort()
+            return
+        self._place = places.place(self._client.host, self._transport.abort)
         self._timer = self._loop.call_later(HEAD_S, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
@@ -163,7 +179,7 @@ class FollowerHttp(asyncio.Protocol):
             return
         end = self._data.find(_HEAD_END, new)
         size = end if end >= 0 else len(self._data)
-        if _NO_HEAD.search(self._data, new, size) or size > HEAD_BYTES_MAX:
+        if size > HEAD_BYTES_MAX or not _may_be_head(self._data, new, size):
             self._begin(self._relay())
         elif end >= 0:
             self._begin(self._serve_request(bytes(self._data[:size])))
@@ -180,6 +196,8 @@ class FollowerHttp(asyncio.Protocol):
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._stop_timer()
+        if self._place is not None:
+            self._node.http_connections.note_busy(self._place)
         self._task = self._loop.create_task(self._finish(work))
 
     async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
@@ -195,7 +213,14 @@ class FollowerHttp(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
 
+    def _leave(self) -> None:
+        """Give up the place: the client has gone, or the leader counts it."""
+        place, self._place = self._place, None
+        if place is not None:
+            self._node.http_connections.end(place)
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
         self._stop_timer()
         if self._task is not None:
             self._task.cancel()
@@ -210,12 +235,16 @@ class FollowerHttp(asyncio.Protocol):
         headers = lines[1:]
         path = target.partition("?")[0]
         self._is_head_only = method == "HEAD"
-        if method in ("GET", "HEAD"):
+        place = self._place
+        if place is None or not self._node.http_connections.serves(place, path.encode()):
+            self._refuse(TOO_MANY)
+            return
+        if method in ("GET", "HEAD") and not self._is_foreign(headers):
             if path.rstrip("/") == HEALTH:
                 self._answer_health()
                 return
             if path.startswith(f"{CHECKS}/"):
-                await self._answer_check(target, _logins(headers))
+                await self._answer_check(target, senders(headers))
                 return
             if path == CLUSTER:
                 await self._answer_user(headers, self._send_facts)
@@ -224,13 +253,24 @@ class FollowerHttp(asyncio.Protocol):
                 await self._answer_metrics(headers)
                 return
         wanted = parse_wanted(target) if method == "GET" else None
-        if wanted is not None and await self._answer_rows(wanted, _logins(headers)):
+        if wanted is not None and await self._answer_rows(wanted, senders(headers)):
             return
         if path in JOB_PATHS:
             await self._relay()
         else:
             kept = [line for line in lines if not line.lower().startswith(b"connection:")]
             await self._relay(b"\r\n".join([*kept, b"Connection: close"]), instead_of=len(head))
+
+    def _is_foreign(self, headers: list[bytes]) -> bool:
+        """Return True for a local request under a name that other people could own."""
+        if not self._client.is_local or self._relay_head.service != HTTP:
+            return False
+        names = OwnNames(self._node.settings)
+        return not all(names.is_own(host) for host in hosts(headers))
+
+    def _is_trusted(self, headers: list[bytes]) -> bool:
+        """Return True if the client is on this machine, and no proxy has passed the request on."""
+        return self._client.is_local and not is_forwarded(headers)
 
     def _answer_health(self) -> None:
         """Answer without a login, for load balancers."""
@@ -243,7 +283,7 @@ class FollowerHttp(asyncio.Protocol):
             body["disk"] = slow
         self._send(503 if reason else 200, msgspec.json.encode(body))
 
-    async def _answer_check(self, target: str, logins: list[bytes]) -> None:
+    async def _answer_check(self, target: str, asking: list[bytes]) -> None:
         """Answer a health check of a user whom the leader knows.
 
         The leader's answer also says whether there is this check, with these arguments.
@@ -251,7 +291,7 @@ class FollowerHttp(asyncio.Protocol):
         if reason := self._node.why_unwell():
             self._send_check(CheckResult(status="failed", reason=reason))
             return
-        answer = await self._ask_leader(target, logins, wants_body=True)
+        answer = await self._ask_leader(target, asking, wants_body=True)
         try:
             msgspec.json.decode(answer.body, type=CheckResult)
             own = self._own_check(target.partition("?")[0].removeprefix(f"{CHECKS}/"))
@@ -292,7 +332,7 @@ class FollowerHttp(asyncio.Protocol):
 
     async def _answer_metrics(self, headers: list[bytes]) -> None:
         wanted = self._node.settings.metrics_login
-        if wanted == "never" or (wanted == "remote" and self._client.is_local):
+        if wanted == "never" or (wanted == "remote" and self._is_trusted(headers)):
             self._send_metrics()
         else:
             await self._answer_user(headers, self._send_metrics)
@@ -300,13 +340,13 @@ class FollowerHttp(asyncio.Protocol):
     async def _answer_user(self, headers: list[bytes], send: Callable[[], None]) -> None:
         """Answer users that the leader accepts; without a leader, only clients of this machine."""
         if self._node.why_unwell():
-            if self._client.is_local:
+            if self._is_trusted(headers):
                 send()
             else:
                 self._refuse(self._node.why_unwell())
             return
         # The leader shows its nodes to users who may see the cluster.
-        answer = await self._ask_leader("/api/nodes", _logins(headers), wants_body=False)
+        answer = await self._ask_leader("/api/nodes", senders(headers), wants_body=False)
         if answer.status == 200:
             send()
         else:
@@ -319,13 +359,13 @@ class FollowerHttp(asyncio.Protocol):
         self._send(200, self._node.metrics().encode(), METRICS_MEDIA)
 
     async def _ask_leader(
-        self, target: str, logins: list[bytes], *, wants_body: bool
+        self, target: str, asking: list[bytes], *, wants_body: bool
     ) -> _LeaderAnswer:
         """Ask the leader as the client would. The answer is `_NO_ANSWER` if it gives none.
 
         The body is read if it is wanted, or if it says why the leader refuses.
         """
-        head = [f"GET {target} HTTP/1.1".encode(), b"Host: leader", b"Connection: close", *logins]
+        head = [f"GET {target} HTTP/1.1".encode(), b"Connection: close", *asking]
         try:
             async with asyncio.timeout(ASK_S):
                 transport, rest = await self._node.open_relay(self._relay_head)
@@ -350,9 +390,9 @@ class FollowerHttp(asyncio.Protocol):
         except (ClusterError, TimeoutError, OSError, *_BAD_ANSWER):
             return _NO_ANSWER
 
-    async def _answer_rows(self, wanted: WantedRange, logins: list[bytes]) -> bool:
+    async def _answer_rows(self, wanted: WantedRange, asking: list[bytes]) -> bool:
         """Answer a bulk read. False: nothing was sent, and the leader has to answer."""
-        answer = await self._ask_leader(wanted.question, logins, wants_body=True)
+        answer = await self._ask_leader(wanted.question, asking, wants_body=True)
         if answer.status == UNAUTHORIZED:  # asking again would count as another wrong password
             self._pass_on(answer)
             return True
@@ -399,6 +439,7 @@ class FollowerHttp(asyncio.Protocol):
             self._refuse(self._node.why_unwell())
             return
         self._task = None
+        self._leave()
         early = head + bytes(self._data[instead_of:])
         self._node.relays.take(self._transport, relayed, early, has_ended=self._has_ended)
 
@@ -429,6 +470,17 @@ class FollowerHttp(asyncio.Protocol):
         self._timer = self._loop.call_later(CLOSE_S, self._transport.abort)
 
 
+def _may_be_head(data: bytearray, start: int, end: int) -> bool:
+    """Return False if a part of a request has bytes that no head has.
+
+    A regular expression would take 40 times as long, before anybody has logged in.
+    """
+    part = data[start:end]
+    if len(part.translate(None, _CONTROLS)) < len(part):
+        return False
+    return part.count(b"\n") == data.count(b"\r\n", max(0, start - 1), end)
+
+
 def _answer_head(status: int, media: str, length: str) -> bytes:
     """Return the head of an answer, with the headers that answers of the leader have."""
     head = (
@@ -447,7 +499,3 @@ def _stream_range(answer: _LeaderAnswer) -> StreamRange | None:
         return msgspec.json.decode(answer.body, type=StreamRange)
     except DECODE_ERRORS:
         return None
-
-
-def _logins(headers: list[bytes]) -> list[bytes]:
-    return [line for line in headers if line.lower().startswith(b"authorization:")]

@@ -245,10 +245,13 @@ class Log:
         job.dropped = self._journal.take_dropped()
         job.removable = self._empty_files()
 
-    def _is_worth_leaving(self, end: int) -> bool:
-        """Return True if disk space is short and the current file has no live message."""
+    def _is_worth_leaving(self, size: int) -> bool:
+        """Return True if disk space is short and the current file has no live message.
+
+        `size` is that of its blocks.
+        """
         is_empty = self._journal.live.get(self._number, 0) == 0
-        return self.is_disk_short and is_empty and end >= self._file_bytes * _LEAVE_EARLY_SHARE
+        return self.is_disk_short and is_empty and size >= self._file_bytes * _LEAVE_EARLY_SHARE
 
     def _remove_empty_files(self) -> list[int]:
         """Remove files that were emptied by blocks which are all on disk by now; return them."""
@@ -349,7 +352,7 @@ class Log:
         journal = self._journal
         running_job = self._job
         if number == journal.file and offset >= journal.start:
-            return journal.peek()[offset - journal.start :][:size]
+            return journal.read(offset, size)
         if running_job is not None and running_job.holds(number, offset):
             return running_job.read(offset, size)
         return self._readers.read(number, offset, size)

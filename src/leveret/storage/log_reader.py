@@ -225,7 +225,7 @@ class LogReader(PageReader):
 
     def _message(self, file: i64, offset: i64, data: bytes, start: i64, slot: i64) -> Message:
         record = self._record(file, offset, data, start)
-        copy = CopyFields(record[RECORD_HEAD_BYTES:])
+        copy = CopyFields(record[RECORD_HEAD_BYTES : RECORD_HEAD_BYTES + COPY_BYTES])
         content = record
         if record[0] == COPY:
             origin = offset - distance_to_message(record[RECORD_HEAD_BYTES:])

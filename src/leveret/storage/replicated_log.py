@@ -13,6 +13,9 @@ A new file begins with a ROLL block, which holds the checkpoint:
     commit 41   chunks, removals       commit 42   sync segments, index of file 7, 8.settled
 
 The file before stays as it is until the ROLL block is committed, so that it can be cut off.
+
+A file is full when the blocks after its ROLL block have `file_bytes`. The state of the broker may
+be larger than that, and must not be written again for each block.
 """
 
 import asyncio
@@ -54,6 +57,7 @@ class ReplicatedLog(Log):
         self._replication = replication
         self._told_block = 0  # last block that was taken with more than acks in it
         self._safe_block = 0  # last block that `commit_to` named
+        self._rolled_end = 0  # end of the ROLL block in the file that is being written
         self._writing: deque[WriteJob] = deque()  # jobs whose block is not on this disk
         self._written: deque[WriteJob] = deque()  # on this disk, but not committed
         self._committing: deque[WriteJob] = deque()  # committed, but not done
@@ -121,9 +125,10 @@ class ReplicatedLog(Log):
         self._ship(job, NORMAL_BLOCK)
         if has_news:
             self._told_block = job.number
-        end = self._offset
-        if end >= self._file_bytes or self._is_worth_leaving(end) or self._rolls:
-            self._sizes[self._number] = end
+        added_bytes = self._offset - self._rolled_end
+        is_full = added_bytes >= self._file_bytes or self._is_worth_leaving(added_bytes)
+        if is_full or self._rolls:
+            self._sizes[self._number] = self._offset
             self._roll_file(self._number + 1, self._journal.take_index(), [])
             # The full file may have lost its last live message earlier.
             self._journal.has_emptied = True
@@ -148,6 +153,7 @@ class ReplicatedLog(Log):
         self._number = number
         self._files.add(number)
         self._ship(job, ROLL_BLOCK)
+        self._rolled_end = self._offset
         self._told_block = job.number
 
     def _ship(self, job: WriteJob, kind: int) -> None:

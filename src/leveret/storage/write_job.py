@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from leveret.journal.chunks import WrittenChunk
+from leveret.journal.pieces import read_pieces
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, encode_block_head
 
 # Upper bounds of the histogram of `WriteJob.sync_s`, in seconds.
@@ -92,4 +93,4 @@ class WriteJob:
     def read(self, offset: int, size: int) -> bytes:
         """Return bytes of the file from this block."""
         start = self.offset if self.has_head else self.offset + BLOCK_HEAD_BYTES
-        return b"".join(self.pieces)[offset - start :][:size]
+        return read_pieces(self.pieces, offset - start, size)

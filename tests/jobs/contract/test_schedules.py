@@ -1,10 +1,12 @@
 """Schedules: jobs that are enqueued at regular times."""
 
+import base64
 from typing import Any
 
 import pytest
 
-from tests.jobs.api import Api, payload
+from leveret.job_service import limits
+from tests.jobs.api import Answer, Api, payload
 from tests.jobs.stores import Service
 
 TOPIC = "nightly"
@@ -47,6 +49,31 @@ def test_a_paused_schedule_waits(api: Api, service: Service) -> None:
     service.pass_time(60)
     assert len(api.dequeue(TOPIC)) == 1
     api.call("DELETE", f"/schedules/{api.namespace}/report")
+
+
+def test_schedules_of_a_namespace_have_limits(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are in memory, and a user with one namespace must not fill it."""
+    monkeypatch.setattr(limits, "SCHEDULES_MAX", 3)
+    most = base64.b64encode(bytes(limits.SCHEDULE_BYTES_MAX)).decode()
+
+    def add(name: str, payload: str) -> Answer:
+        path = f"/schedules/{api.namespace}/{name}"
+        return api.call("PUT", path, schedule(api, "@yearly", name=name, payload=payload))
+
+    small = base64.b64encode(bytes(200)).decode()
+    assert [add("a", most).status, add("b", "").status] == [204, 204]
+    refused = add("c", small)
+    assert (refused.status, refused.body["field"]) == (400, "payload")
+    assert "at most 4194304 bytes" in refused.body["detail"]
+    assert [add("a", small).status, add("c", small).status] == [204, 204]
+    refused = add("d", "")
+    assert (refused.status, "the number of schedules" in refused.body["detail"]) == (400, True)
+    many = ",".join(["0"] * 500)
+    path = f"/schedules/{api.namespace}/a"
+    refused = api.call("PUT", path, schedule(api, f"{many} 0 1 1 *", name="a"))
+    assert (refused.status, refused.body["field"]) == (400, "cron")
+    for name in "abc":
+        assert api.call("DELETE", f"/schedules/{api.namespace}/{name}").status == 204
 
 
 def test_schedules_are_listed_and_changed(api: Api, service: Service) -> None:

@@ -430,12 +430,12 @@ async def test_a_relay_is_refused_where_nobody_leads_or_can_be_reached() -> None
 async def test_a_relay_waits_while_many_others_are_opened() -> None:
     async with connected_pair() as (one, two):
         slots = two.links._relay_slots
-        for _ in range(OPENING_MAX):
-            await slots.__aenter__()
-        opening = asyncio.get_running_loop().create_task(two.links.open_relay("a", HEAD))
-        await until(lambda: len(slots._waiting) == 1)
-        assert not one.links._others
-        await slots.__aexit__()
+        async with contextlib.AsyncExitStack() as held:
+            for _ in range(OPENING_MAX):
+                await held.enter_async_context(slots.held(HOST))
+            opening = asyncio.get_running_loop().create_task(two.links.open_relay("a", HEAD))
+            await until(lambda: len(slots._waiting) == 1)
+            assert not one.links._others
         transport, rest = await opening
         attach(transport, Client(), rest)
         assert len(slots._waiting) == 0

@@ -6,8 +6,10 @@ from leveret.cluster.relay_slots import OPENING_MAX, RelaySlots
 from tests.unit.cluster.played import played
 
 
-async def hold(slots: RelaySlots, number: int, inside: list[int], go: asyncio.Event) -> None:
-    async with slots:
+async def hold(
+    slots: RelaySlots, number: int, inside: list[int], go: asyncio.Event, host: str = "192.0.2.1"
+) -> None:
+    async with slots.held(host):
         inside.append(number)
         await go.wait()
 
@@ -33,3 +35,24 @@ async def test_newest_task_comes_first_and_a_cancelled_one_leaves_its_slot() -> 
         for number in range(OPENING_MAX):
             group.create_task(hold(slots, number, inside, go))
     assert len(inside) == 2 * OPENING_MAX + 1
+
+
+@played
+async def test_addresses_take_turns() -> None:
+    """One address with many connections must not keep the clients of others waiting."""
+    slots, inside, go = RelaySlots(), list[int](), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    holders = [loop.create_task(hold(slots, -1, [], go)) for _ in range(OPENING_MAX)]
+    await asyncio.sleep(0)
+    first = loop.create_task(hold(slots, 1_000, inside, go, "192.0.2.7"))
+    flood = [loop.create_task(hold(slots, number, inside, go)) for number in range(100)]
+    second = loop.create_task(hold(slots, 2_000, inside, go, "2001:db8::7"))
+    await asyncio.sleep(0)
+    for holder in holders[:4]:
+        holder.cancel()
+    await asyncio.wait(holders[:4])
+    await asyncio.sleep(0)
+    assert inside == [1_000, 99, 2_000, 98]
+    go.set()
+    await asyncio.gather(first, second, *flood, *holders[4:])
+    assert sorted(inside) == [*range(100), 1_000, 2_000]

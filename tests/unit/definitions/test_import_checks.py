@@ -122,6 +122,17 @@ def test_import_names_the_limit_that_it_would_exceed() -> None:
     assert ("a" in vhost.exchanges, vhost.binding_count) == (True, 2)
 
 
+def test_import_with_too_many_bytes_of_definitions_changes_nothing() -> None:
+    broker, vhost = node()
+    take(broker, queues=[queue("q" * 200)])
+    vhost.definition_bytes_max = vhost.definition_bytes + 300
+    with pytest.raises(PreconditionFailedError, match=r"Adding \d+ byte of definitions.*limit of"):
+        take(broker, queues=[queue("a" * 200), queue("b" * 200)])
+    assert list(vhost.queues) == ["there", "q" * 200]
+    take(broker, queues=[queue("q" * 200), queue("a" * 200)])
+    assert "a" * 200 in vhost.queues
+
+
 def test_partition_that_exists_as_another_queue_stops_the_import() -> None:
     broker, vhost = node()
     vhost.declare_queue("parts-1", durable=True, arguments={})

@@ -19,6 +19,7 @@ from leveret.cluster.errors import NotLeaderError
 from leveret.cluster.relay import RelayHead
 from leveret.config.settings import Settings
 from leveret.http.framework.node import ClusterNodeFacts, Listener
+from leveret.http.transport.open_connections import open_connections
 from leveret.listening import Client
 from leveret.runtime import follower_http
 from leveret.runtime.follower_http import FollowerHttp
@@ -45,6 +46,7 @@ class _Node:
         self.reads = BulkReads(None)
         self.relays = Relays()
         self.written_end = 0  # of the only stream
+        self.http_connections = open_connections(self.settings)
 
     def stream_end(self, number: int) -> int:
         return self.written_end if number == NUMBER else 0
@@ -158,6 +160,56 @@ class _Broken(_Node):
 def test_bug_ends_the_connection_and_not_the_node(caplog: pytest.LogCaptureFixture) -> None:
     assert asyncio.run(_ask(_Broken(None), b"HEAD /metrics HTTP/1.1\r\n\r\n")) == b""
     assert "a request of 127.0.0.1 failed: its connection is closed" in caplog.text
+
+
+def _connect(node: _Node) -> tuple[FollowerHttp, MagicMock]:
+    """Return a new connection of one address, and its transport."""
+    transport = MagicMock()
+    connection = FollowerHttp(node, Client("192.0.2.7", 1, False), HEAD)
+    transport.abort.side_effect = lambda: connection.connection_lost(None)
+    connection.connection_made(transport)
+    return connection, transport
+
+
+def test_address_with_too_many_connections_loses_the_idle_ones() -> None:
+    """Nobody has logged in yet: unfinished heads must not fill the memory."""
+
+    async def scenario() -> list[int]:
+        node = _Node(None)
+        node.http_connections = open_connections(Settings(http_connections_per_address_max=2))
+        made = [_connect(node) for _ in range(4)]
+        return [transport.abort.call_count for _, transport in made]
+
+    assert asyncio.run(scenario()) == [1, 1, 0, 0]
+
+
+def test_address_with_too_many_busy_connections_gets_no_more() -> None:
+    async def scenario() -> tuple[int, int]:
+        node = _Node(None)
+        node.http_connections = open_connections(Settings(http_connections_per_address_max=1))
+        busy, busy_transport = _connect(node)
+        busy.data_received(b"GET /api/queues HTTP/1.1\r\nHost: x\r\n\r\n")
+        await asyncio.sleep(0)  # the request is being answered
+        _, refused = _connect(node)
+        before = busy_transport.abort.call_count, refused.abort.call_count
+        busy.connection_lost(None)
+        _, taken = _connect(node)
+        assert not taken.abort.called
+        return before
+
+    assert asyncio.run(scenario()) == (0, 1)
+
+
+def test_relayed_connections_are_counted_by_the_leader_alone() -> None:
+    request = b"GET /api/queues HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    async def ask(node: _Node) -> bytes:
+        node.http_connections = open_connections(Settings(http_connections_per_address_max=1))
+        answers = [await _ask(node, request) for _ in range(3)]
+        assert node.http_connections.enter("127.0.0.1", -1)
+        return answers[-1]
+
+    assert _with_leader(OK, ask)[1] == OK
 
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -349,6 +401,39 @@ def test_health_checks_without_a_leader_say_why_they_fail() -> None:
     answer = asyncio.run(_ask(_Node(None), request))
     assert answer.startswith(b"HTTP/1.1 503 ")
     assert answer.endswith(b'{"status":"failed","reason":"no node leads the cluster"}')
+
+
+OWN_PATHS = (
+    "/api/cluster",
+    "/api/health/checks/alarms",
+    "/metrics",
+    "/api/streams/%2F/s/batches?from=0&to=5",
+)
+REFUSED = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize("path", OWN_PATHS)
+@pytest.mark.parametrize("header", ["X-Forwarded-For: 192.0.2.7", "forwarded: for=x", "VIA: y"])
+def test_leader_learns_that_a_proxy_passed_a_question_on(path: str, header: str) -> None:
+    """Behind a proxy on this machine the login guest/guest must not be right."""
+    lines = f"GET {path} HTTP/1.1\r\nHost: x\r\n{header}\r\nAuthorization: Basic eA==\r\n\r\n"
+    asked, found = _with_leader(REFUSED, lambda node: _ask(node, lines.encode()))
+    assert header.encode() in asked
+    assert found.startswith(b"HTTP/1.1 401 ")
+
+
+@pytest.mark.parametrize("path", [*OWN_PATHS, "/api/health"])
+def test_local_request_under_a_foreign_name_is_left_to_the_leader(path: str) -> None:
+    """A page that lets its own name point to this machine must learn nothing."""
+    request = f"GET {path} HTTP/1.1\r\nHost: evil.example\r\n\r\n".encode()
+    asked, found = _with_leader(REFUSED, lambda node: _ask(node, request))
+    assert b"\r\nHost: evil.example\r\n" in asked
+    assert found.startswith(b"HTTP/1.1 401 ")
+
+
+def test_cluster_without_a_leader_is_not_shown_through_a_proxy() -> None:
+    request = b"GET /api/cluster HTTP/1.1\r\nHost: x\r\nX-Real-IP: 192.0.2.7\r\n\r\n"
+    assert asyncio.run(_ask(_Node(None), request)).startswith(b"HTTP/1.1 503 ")
 
 
 @pytest.mark.parametrize("path", ["/api/health", "/api/health/checks/alarms", "/metrics"])

@@ -41,6 +41,11 @@ class Binding:
         """The arguments, decoded at each call."""
         return unpack(self.packed_arguments)
 
+    def size(self) -> i64:
+        """Return the bytes of its names, routing key and arguments."""
+        names = f"{self.source}{self.target.name}{self.routing_key}"
+        return len(names.encode("utf-8", "surrogateescape")) + len(self.packed_arguments)
+
     def identity(self) -> Identity:
         """Return a key that equal bindings of one exchange share."""
         return identity_of(self.target, self.is_queue, self.routing_key, self.arguments)

@@ -102,6 +102,7 @@ class Exchange(Target):
         self.deduplication_id: i64 = 0  # number of its keys in the log; 0 = it never had any
         self.chronicle: Chronicle | None = None  # records life events, with x-remember
         self.bindings: dict[Identity, Binding] = {}  # in order of creation
+        self.binding_bytes: i64 = 0  # size of their definitions
         self.published_in: i64 = 0  # messages that were published to it
         self.published_out: i64 = 0  # copies that it routed to queues
         self.looked_at: i64 = 0  # steps of the last match, without the bindings that it found
@@ -140,6 +141,7 @@ class Exchange(Target):
         if identity in self.bindings:
             return False
         self.bindings[identity] = binding
+        self.binding_bytes += binding.size()
         self._link(binding)
         self.index(binding)
         return True
@@ -180,6 +182,7 @@ class Exchange(Target):
 
     def _remove(self, binding: Binding) -> None:
         del self.bindings[binding.identity()]
+        self.binding_bytes -= binding.size()
         self._unlink(binding)
         self.unindex(binding)
 

@@ -5,7 +5,7 @@ that the bindings of a target can be removed with it. An auto-delete exchange is
 last binding, and that may remove further bindings. That is why exchanges are removed here.
 
 Invariants: an exchange is in `sources` of a target exactly while it has a binding to it.
-`binding_count` is the number of bindings of all exchanges.
+`binding_count` is the number of bindings of all exchanges, and `definition_bytes` has their sizes.
 """
 
 from leveret.engine.exchanges.binding import Binding
@@ -18,6 +18,7 @@ from leveret.engine.vhosts.definition_records import (
     encode_binding_deletion,
     encode_exchange_deletion,
 )
+from leveret.engine.vhosts.definition_sizes import definition_bytes
 from leveret.engine.vhosts.queue_creation import close_queue
 from leveret.engine.vhosts.state import VhostState
 from leveret.wire.tables import Table
@@ -31,6 +32,7 @@ def add_binding(
     binding = Binding(exchange.name, target, is_queue, routing_key, arguments)
     if exchange.add(binding):
         vhost.binding_count += 1
+        vhost.definition_bytes += binding.size()
         vhost.sources.setdefault(target, {})[exchange.name] = exchange
         vhost.changed()
         if vhost.turn.listens:
@@ -43,9 +45,11 @@ def remove_binding(
     vhost: VhostState, exchange: Exchange, target: Target, routing_key: str, arguments: Table
 ) -> None:
     """Undo `add_binding`. A binding that does not exist is no error."""
+    bytes_before = exchange.binding_bytes
     if not exchange.remove(target, routing_key, arguments):
         return
     vhost.binding_count -= 1
+    vhost.definition_bytes -= bytes_before - exchange.binding_bytes
     vhost.changed()
     undone = Binding(exchange.name, target, isinstance(target, Queue), routing_key, arguments)
     if _is_durable(exchange) and _is_durable(target):
@@ -63,8 +67,10 @@ def remove_bindings_to(vhost: VhostState, target: Target) -> None:
         if vhost.turn.listens:
             for binding in exchange.bindings_to(target):
                 note_binding(vhost.turn, "binding.deleted", vhost.name, binding)
+        bytes_before = exchange.binding_bytes
         count = exchange.remove_target(target)
         vhost.binding_count -= count
+        vhost.definition_bytes -= bytes_before - exchange.binding_bytes
         vhost.turn.work += count
         _remove_if_unused(vhost, exchange)
 
@@ -73,6 +79,7 @@ def remove_exchange(vhost: VhostState, exchange: Exchange) -> None:
     """Remove an exchange with the bindings from it and to it."""
     del vhost.exchanges[exchange.name]
     vhost.binding_count -= len(exchange.bindings)
+    vhost.definition_bytes -= exchange.binding_bytes + definition_bytes(exchange)
     vhost.retired_counts.published += exchange.published_in
     vhost.changed()
     note_deleted(vhost.turn, "exchange.deleted", vhost.name, exchange.name)

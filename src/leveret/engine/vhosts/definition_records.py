@@ -17,24 +17,28 @@ Only durable objects are kept. A binding is durable if both its ends are. The ta
 the order in which they were written, build it again (`leveret.engine.restore`).
 """
 
+from typing import Final
+
 from leveret.engine.exchanges.binding import Binding
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.queues.queue import Queue
-from leveret.wire.tables import Field, Table, encode_table, field_of
+from leveret.wire.tables import Table, encode_table, field_of
 
-_TABLE = ord("F")
+_LENGTH_BYTES: Final = 4  # size of the length field before the entries of a table
+_ARGUMENTS: Final = b"\x09argumentsF"  # name and kind of the entry that holds a table
+_NO_ARGUMENTS: Final = bytes(_LENGTH_BYTES)
 
 
 def encode_last_id(number: int) -> bytes:
-    return _encode({"op": "id", "id": number}, None)
+    return _encode({"op": "id", "id": number})
 
 
 def encode_vhost(vhost: str) -> bytes:
-    return _encode({"op": "vhost", "vhost": vhost}, None)
+    return _encode({"op": "vhost", "vhost": vhost})
 
 
 def encode_vhost_deletion(vhost: str) -> bytes:
-    return _encode({"op": "vhost-", "vhost": vhost}, None)
+    return _encode({"op": "vhost-", "vhost": vhost})
 
 
 def encode_exchange(vhost: str, exchange: Exchange, holding: int) -> bytes:
@@ -49,11 +53,11 @@ def encode_exchange(vhost: str, exchange: Exchange, holding: int) -> bytes:
     }
     if exchange.deduplication_id != 0:
         values["deduplication"] = int(exchange.deduplication_id)
-    return _encode(values, exchange.arguments)
+    return _with_arguments(values, exchange.packed_arguments)
 
 
 def encode_exchange_deletion(vhost: str, name: str) -> bytes:
-    return _encode({"op": "exchange-", "vhost": vhost, "name": name}, None)
+    return _encode({"op": "exchange-", "vhost": vhost, "name": name})
 
 
 def encode_queue(queue: Queue) -> bytes:
@@ -64,13 +68,13 @@ def encode_queue(queue: Queue) -> bytes:
         "id": int(queue.ledger.id),
         "auto_delete": queue.auto_delete,
     }
-    return _encode(values, queue.arguments)
+    return _with_arguments(values, queue.packed_arguments)
 
 
 def encode_queue_deletion(queue: Queue) -> bytes:
     values: dict[str, object] = {"op": "queue-", "vhost": queue.vhost, "name": queue.name}
     values["id"] = int(queue.ledger.id)
-    return _encode(values, None)
+    return _encode(values)
 
 
 def encode_binding(vhost: str, binding: Binding) -> bytes:
@@ -82,11 +86,11 @@ def encode_binding_deletion(vhost: str, binding: Binding) -> bytes:
 
 
 def encode_entry(kind: str, key: str, value: str) -> bytes:
-    return _encode({"op": "entry", "kind": kind, "key": key, "value": value}, None)
+    return _encode({"op": "entry", "kind": kind, "key": key, "value": value})
 
 
 def encode_entry_deletion(kind: str, key: str) -> bytes:
-    return _encode({"op": "entry-", "kind": kind, "key": key}, None)
+    return _encode({"op": "entry-", "kind": kind, "key": key})
 
 
 def _binding(op: str, vhost: str, binding: Binding) -> bytes:
@@ -98,11 +102,18 @@ def _binding(op: str, vhost: str, binding: Binding) -> bytes:
         "to_queue": binding.is_queue,
         "routing_key": binding.routing_key,
     }
-    return _encode(values, binding.arguments)
+    return _with_arguments(values, binding.packed_arguments)
 
 
-def _encode(values: dict[str, object], arguments: Table | None) -> bytes:
+def _with_arguments(values: dict[str, object], packed: bytes) -> bytes:
+    """Return a table that ends with arguments, which are not decoded for that.
+
+    The state of a whole broker is encoded in one step of the leader of a cluster.
+    """
+    entries = _encode(values)[_LENGTH_BYTES:] + _ARGUMENTS + (packed or _NO_ARGUMENTS)
+    return len(entries).to_bytes(_LENGTH_BYTES, "big") + entries
+
+
+def _encode(values: dict[str, object]) -> bytes:
     table: Table = {name: field_of(value) for name, value in values.items()}
-    if arguments is not None:
-        table["arguments"] = Field(_TABLE, arguments)
     return encode_table(table)

@@ -26,6 +26,7 @@ from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.events import note_queue_created
 from leveret.engine.turns.session import Outlet
 from leveret.engine.vhosts.definition_records import encode_queue
+from leveret.engine.vhosts.definition_sizes import definition_bytes
 from leveret.engine.vhosts.names import require_not_reserved
 from leveret.engine.vhosts.state import VhostState
 from leveret.errors import PreconditionFailedError
@@ -75,6 +76,7 @@ def make_queue(
     except Exception:  # a queue that the log does not know would lose its messages with the node
         vhost.queues.pop(name, None)
         vhost.targets.pop(name, None)
+        vhost.definition_bytes -= definition_bytes(queue)
         if owner is not None:
             owner.exclusive_queues.pop(name, None)
         close_queue(vhost, queue)
@@ -88,6 +90,7 @@ def _publish_queue(vhost: VhostState, queue: Queue) -> None:
     owner = queue.owner
     vhost.queues[name] = queue
     vhost.targets[name] = queue
+    vhost.definition_bytes += definition_bytes(queue)
     vhost.turn.churn.queues_created += 1
     vhost.changed()
     if vhost.enforcer is not None and not vhost.turn.is_restoring:

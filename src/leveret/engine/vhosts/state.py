@@ -25,10 +25,11 @@ from leveret.engine.turns.retired_counts import TrafficCounts
 from leveret.engine.turns.session import Consumer, Outlet
 from leveret.engine.turns.turn import Turn
 from leveret.engine.vhosts.register import Register
-from leveret.errors import NotFoundError, ResourceLockedError
+from leveret.errors import NotFoundError, PreconditionFailedError, ResourceLockedError
 
 EXCHANGES_MAX: Final = 100_000  # of one vhost
 BINDINGS_MAX: Final = 1_000_000  # of one vhost; each takes about 400 bytes of memory
+DEFINITION_BYTES_MAX: Final = 32 * 1024 * 1024  # of one vhost: see `definition_sizes`
 
 
 class PolicyEnforcerBase(Timed):
@@ -53,6 +54,7 @@ class VhostState:
         self.exchanges: dict[str, Exchange] = {e.name: e for e in predeclared(self.targets)}
         self.router = Router(self.exchanges)
         self.binding_count: i64 = 0  # of all exchanges
+        self.definition_bytes: i64 = 0  # of all queues, exchanges and bindings
         self.sources: dict[Target, dict[str, Exchange]] = {}  # exchanges with a binding to a target
         self.replies: dict[str, Consumer] = {}  # consumers of direct replies, by reply name
         self.stuck = StuckDeadLetters(turn)
@@ -68,6 +70,7 @@ class VhostState:
         self.queues_max: i64 = -1  # limit on the number of queues; -1: no limit
         self.exchanges_max: i64 = EXCHANGES_MAX
         self.bindings_max: i64 = BINDINGS_MAX
+        self.definition_bytes_max: i64 = DEFINITION_BYTES_MAX
 
     def exchange(self, name: str) -> Exchange:
         """Return the exchange of this name. Raise NotFoundError if there is none."""
@@ -92,6 +95,15 @@ class VhostState:
             "It could be originally declared on another connection or the exclusive property "
             "value does not match that of the original declaration."
         )
+
+    def require_definition_room(self, wish: str) -> None:
+        """Raise PreconditionFailedError if the vhost may have no further definition."""
+        if self.definition_bytes >= self.definition_bytes_max and not self.turn.is_restoring:
+            raise PreconditionFailedError(
+                f"cannot {wish}: the names, routing keys and arguments of all queues, exchanges "
+                f"and bindings in vhost '{self.name}' have {self.definition_bytes} bytes; "
+                f"the limit is {self.definition_bytes_max}"
+            )
 
     def log(self, definition: bytes) -> None:
         """Write a definition to the log."""

@@ -34,6 +34,7 @@ from leveret.engine.vhosts.bindings import (
     remove_exchange,
 )
 from leveret.engine.vhosts.definition_records import encode_exchange, encode_queue_deletion
+from leveret.engine.vhosts.definition_sizes import definition_bytes
 from leveret.engine.vhosts.names import (
     RESERVED,
     require_known_kind,
@@ -86,6 +87,7 @@ class Vhost(VhostState):
                 f"cannot declare exchange '{name}': exchange limit in vhost '{self.name}' "
                 f"({self.exchanges_max}) is reached"
             )
+        self.require_definition_room(f"declare exchange '{name}'")
         alternate = exchange_alternate(name, self.name, arguments)
         partitions = partition_names(name, arguments) if kind == SUPER_STREAM else []
         self._require_streams(name, partitions)
@@ -102,6 +104,7 @@ class Vhost(VhostState):
         )
         made.chronicle = open_chronicle(self, f"exchange '{name}'", arguments)
         self.exchanges[name] = made
+        self.definition_bytes += definition_bytes(made)
         if deduplication is not None:
             made.deduplication_id = self.slots.new_id()
             made.deduplication = Deduplication(
@@ -219,6 +222,7 @@ class Vhost(VhostState):
                 f"cannot declare queue '{name}': queue limit in vhost '{self.name}' "
                 f"({self.queues_max}) is reached"
             )
+        self.require_definition_room(f"declare queue '{name}'")
 
     def delete_queue(
         self,
@@ -261,6 +265,7 @@ class Vhost(VhostState):
             return
         self.queues.pop(queue.name, None)
         self.targets.pop(queue.name, None)
+        self.definition_bytes -= definition_bytes(queue)
         self._keep_counts(queue)
         self.changed()
         note_deleted(self.turn, "queue.deleted", self.name, queue.name)
@@ -305,12 +310,18 @@ class Vhost(VhostState):
         self, source: str, target: Target, routing_key: str, arguments: Table
     ) -> None:
         """Raise PreconditionFailedError if the vhost may not have this further binding."""
-        if self.binding_count < self.bindings_max or self.turn.is_restoring:
+        is_full = (
+            self.binding_count >= self.bindings_max
+            or self.definition_bytes >= self.definition_bytes_max
+        )
+        if not is_full or self.has_binding(source, target, routing_key, arguments):
             return
-        if not self.has_binding(source, target, routing_key, arguments):
+        wish = f"bind '{target.name}' to exchange '{source}'"
+        self.require_definition_room(wish)
+        if not self.turn.is_restoring:
             raise PreconditionFailedError(
-                f"cannot bind '{target.name}' to exchange '{source}': binding limit in vhost "
-                f"'{self.name}' ({self.bindings_max}) is reached"
+                f"cannot {wish}: binding limit in vhost '{self.name}' "
+                f"({self.bindings_max}) is reached"
             )
 
     def has_binding(self, source: str, target: Target, routing_key: str, arguments: Table) -> bool:

@@ -49,6 +49,7 @@ class VhostDeletion(Timed):
                 queue.owner.exclusive_queues.pop(queue.name, None)
         vhost.exchanges.clear()
         vhost.queues.clear()
+        vhost.definition_bytes = 0
         vhost.targets.clear()
         vhost.holding.clear()
         vhost.sources.clear()

@@ -21,7 +21,7 @@ _CLIENT: Final = "leveret.client"  # key in a scope: the client, if it was asked
 _FOR: Final = b"x-forwarded-for"
 _FORWARDED: Final = b"forwarded"
 # Headers that proxies add. Browsers and other clients do not send them by themselves.
-_FORWARDING: Final = frozenset(
+FORWARDING: Final = frozenset(
     (_FOR, _FORWARDED, b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip", b"via")
 )
 
@@ -42,7 +42,7 @@ def is_from_proxy(request: Request) -> bool:
 
 def _client(request: Request) -> Client:
     peer = _peer(request)
-    given = [pair for pair in request.scope["headers"] if pair[0] in _FORWARDING]
+    given = [pair for pair in request.scope["headers"] if pair[0] in FORWARDING]
     if not given:
         return peer
     unnamed = peer._replace(is_local=False)

@@ -234,11 +234,14 @@ async def put_schedule(call: Call) -> Response:
     limits.require_within("priority", schedule.priority, PRIORITY_MIN, PRIORITY_MAX)
     if len(schedule.payload) > PAYLOAD_BYTES_MAX:
         raise JobsInvalidError(f"a payload can have at most {PAYLOAD_BYTES_MAX} bytes", "payload")
+    most = limits.CRON_CHARACTERS_MAX
+    limits.require_within("cron", len(schedule.cron), 0, most, "the number of characters of cron")
     if Cron(schedule.cron, schedule.timezone).next_ms(call.now_ms()) is None:
         raise JobsInvalidError("cron is never due", "cron")
     schedule.next_ms = None
     await _require_old_schedule(call, namespace, name)
     call.require_use(namespace, schedule.topic, WRITE)
+    limits.require_schedule_room(schedule, await call.store.schedules(namespace))
     await call.store.set_schedule(schedule)
     return Response(status_code=204)
 

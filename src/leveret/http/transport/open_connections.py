@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from leveret.addresses import is_loopback, network_of
+from leveret.config.settings import Settings
 from leveret.listening import NO_DESCRIPTORS, Networks, Refusals
 
 log = logging.getLogger(__name__)
@@ -139,3 +140,13 @@ class OpenConnections:
         if not place.is_reserved or self._count <= self._most:
             return True
         return path == HEALTH_PATH or path.startswith(HEALTH_PATH + b"/")
+
+
+def open_connections(settings: Settings, descriptors_end: int = 0) -> OpenConnections:
+    """Return the limits that a node has for its HTTP connections."""
+    return OpenConnections(
+        most=settings.http_connections_max,
+        of_address_max=settings.http_connections_per_address_max,
+        descriptors_end=descriptors_end,
+        proxies=Networks(settings.http_trusted_proxies),
+    )

@@ -23,8 +23,8 @@ from leveret.http.transport.common_headers import CommonHeaders
 from leveret.http.transport.fast_path import FastPath
 from leveret.http.transport.http_connection import HEAD_S, HttpConnection
 from leveret.http.transport.listener import Listener
-from leveret.http.transport.open_connections import OpenConnections
-from leveret.listening import Acceptor, Client, Networks, Relayed
+from leveret.http.transport.open_connections import OpenConnections, open_connections
+from leveret.listening import Acceptor, Client, Relayed
 
 _KEEP_ALIVE_S: Final = 65  # longer than the polling interval of pages and scrapers
 _CUT_OFF_S: Final = 1  # time for a request to end after its client was disconnected
@@ -59,14 +59,8 @@ async def serve(
         timeout_graceful_shutdown=stop_within_s + _CUT_OFF_S,
     )
     fast_path = FastPath(app, fast_path_endpoints(), node.metrics.requests)
-    settings = node.settings
-    open_connections = OpenConnections(
-        most=settings.http_connections_max,
-        of_address_max=settings.http_connections_per_address_max,
-        descriptors_end=node.machine().http_sockets_end(),
-        proxies=Networks(settings.http_trusted_proxies),
-    )
-    server = HttpServer(config, stopping, listeners, fast_path, open_connections)
+    admission = open_connections(node.settings, node.machine().http_sockets_end())
+    server = HttpServer(config, stopping, listeners, fast_path, admission)
     server.stop_within_s = stop_within_s
     server.on_started = on_started
     history = asyncio.get_running_loop().create_task(app.state.history.run(), name="history")
@@ -89,11 +83,11 @@ class HttpServer(uvicorn.Server):
         stopping: asyncio.Event,
         listeners: Sequence[Listener],
         fast_path: FastPath,
-        open_connections: OpenConnections,
+        admission: OpenConnections,
     ) -> None:
         super().__init__(config)
         self._fast_path = fast_path
-        self.admission = open_connections
+        self.admission = admission
         self._stopping = stopping
         self._listeners = listeners
 

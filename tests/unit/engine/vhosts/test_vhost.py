@@ -181,6 +181,48 @@ def test_exchanges_and_bindings_of_a_vhost_are_limited(vhost: Vhost) -> None:
     assert state(vhost) == before
 
 
+def test_bytes_of_all_definitions_of_a_vhost_are_limited(vhost: Vhost) -> None:
+    """Objects with large arguments must not fill the memory, or each log file of a cluster."""
+    declare(vhost, "q")
+    vhost.declare_exchange("x", "direct", durable=False, arguments={})
+    queue = vhost.queues["q"]
+    vhost.bind("x", queue, "key", {})
+    vhost.definition_bytes_max = vhost.definition_bytes + 1
+    vhost.bind("x", queue, "", table_of({"large": "a" * 10_000}))
+    before = state(vhost)
+    with pytest.raises(PreconditionFailedError, match=r"cannot bind 'q' .* vhost '/' have"):
+        vhost.bind("x", queue, "other", {})
+    with pytest.raises(PreconditionFailedError, match="cannot declare queue 'new': the names"):
+        declare(vhost, "new")
+    with pytest.raises(PreconditionFailedError, match="cannot declare exchange 'new': the names"):
+        vhost.declare_exchange("new", "direct", durable=False, arguments={})
+    vhost.bind("x", queue, "key", {})
+    declare(vhost, "q")
+    assert state(vhost) == before
+    vhost.unbind("x", queue, "", table_of({"large": "a" * 10_000}))
+    declare(vhost, "new")
+
+
+def test_bytes_of_definitions_are_given_back_with_the_objects(vhost: Vhost) -> None:
+    empty = vhost.definition_bytes
+    for name in ("a", "b"):
+        vhost.declare_exchange(name, "topic", durable=False, arguments=table_of({"x": "y"}))
+        declare(vhost, f"q{name}", table_of({"z": "y"}))
+    for source in ("a", "b"):
+        for queue in list(vhost.queues.values()):
+            vhost.bind(source, queue, "ü.#", table_of({"n": 1}))
+            vhost.bind(source, queue, "k", {})
+    vhost.bind("a", vhost.exchanges["b"], "", {})
+    vhost.unbind("a", vhost.queues["qa"], "k", {})
+    vhost.unbind("a", vhost.queues["qa"], "k", {})
+    vhost.delete_queue("qa")
+    vhost.delete_exchange("b")
+    vhost.delete_queue("qb")
+    assert vhost.definition_bytes > empty
+    vhost.delete_exchange("a")
+    assert vhost.definition_bytes == empty
+
+
 def test_bindings_are_counted_while_they_exist(vhost: Vhost) -> None:
     declare(vhost, "q")
     queue = vhost.queues["q"]
