@@ -38,6 +38,8 @@ TICK_S: Final = 0.1  # ten ticks are the shortest election timeout
 # For this long, blocks are held back from a follower that no commit needs. If the other followers
 # hang, a commit takes so much longer once.
 HELD_S: Final = 0.005
+# A disk may need the time for the largest block at this speed, before it counts as hung.
+SLOW_DISK_BYTES_PER_S: Final = 32 * 1024 * 1024
 
 
 class RaftHost:
@@ -81,6 +83,10 @@ class RaftHost:
 
     def _tick(self) -> None:
         self.raft.tick(self.sync_ticks())
+
+    def on_receiving(self) -> None:
+        """Note that a large message of the leader is on its way. Call it before a tick."""
+        self._run(self.raft.on_receiving)
 
     def on_messages(self, messages: list[Message]) -> None:
         """Handle messages of another member. Raise a `ProtocolError` by the first false one."""
@@ -205,10 +211,18 @@ class RaftHost:
         return self._committed
 
     def sync_ticks(self) -> int:
-        """Return for how many ticks the disk has made no progress on what is under way."""
+        """Return for how many ticks the disk has made no progress on what is under way.
+
+        The time that a slow disk needs for the largest block does not count.
+        """
         if self._sync_since_s < 0:
             return 0
-        return int((self._now_s() - self._sync_since_s) / self._tick_s)
+        ticks = int((self._now_s() - self._sync_since_s) / self._tick_s)
+        if ticks > 0:
+            raft_log = self.raft.log
+            largest = raft_log.largest_between(raft_log.synced_index, raft_log.last_index)
+            ticks -= int(largest / SLOW_DISK_BYTES_PER_S / self._tick_s)
+        return max(0, ticks)
 
     def fail(self, reason: str) -> None:
         """Stop the host: it writes, sends and promises nothing more."""

@@ -99,6 +99,7 @@ class Link:
         self._relay_data = b""  # of a relay whose head has not all come
         self._is_write_paused = False
         self.received_s = 0.0  # when bytes came last
+        self._seen_bytes = 0  # `received_bytes` at the last look of `is_receiving`
         self.sent_s = 0.0
         self.dropped = 0  # frames
         self.received_bytes = 0
@@ -201,6 +202,12 @@ class Link:
                     f"it does not speak the protocol between nodes ({fault}): nothing but nodes "
                     "may connect to --cluster-listen, and --cluster-peers must name these addresses"
                 )
+
+    def is_receiving(self) -> bool:
+        """Return True if a part of a frame is here that has grown since the last look."""
+        has_grown = self.received_bytes > self._seen_bytes
+        self._seen_bytes = self.received_bytes
+        return has_grown and self._end_at > self._at
 
     def eof_received(self) -> bool:
         return False

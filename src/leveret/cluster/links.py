@@ -197,6 +197,10 @@ class Links:
         link = self._open.get((name, TALK))
         return link is not None and link.is_open
 
+    def is_receiving(self, name: str) -> bool:
+        """Return True if a node sends a large frame, of which more has come since the last look."""
+        return (name, TALK) in self._open and self._open[name, TALK].is_receiving()
+
     @property
     def dropped(self) -> int:
         """Frames that were dropped, because there was no link or no room in its buffer."""
@@ -481,19 +485,15 @@ class Links:
         pace = self._pace
         self._watch = self._loop.call_later(pace.watch_s, self._on_watch)
         now_s = self._loop.time()
-        if now_s - self._watched_s > pace.silent_s:
-            self._restart_silence()  # this process was held up, and may have unread bytes
+        if now_s - self._watched_s > pace.silent_s:  # this process was held up itself
+            for link in self._open.values():
+                link.received_s = now_s
         self._watched_s = now_s
         for link in list(self._open.values()):
             if now_s - link.received_s > pace.silent_s:
                 link.abort(f"nothing came for {pace.silent_s:g} s")
             elif now_s - link.sent_s >= pace.watch_s / 2:
                 link.ping()
-
-    def _restart_silence(self) -> None:
-        """Restart the silence of all links: this process itself was held up."""
-        for link in self._open.values():
-            link.received_s = self._loop.time()
 
 
 def _host(address: str) -> str:

@@ -138,10 +138,8 @@ class ClusterMember:
 
     def fail(self, reason: str) -> None:
         """Stop after a fault, such as a failed sync."""
-        if self.host is not None:
-            self.host.fail(reason)
-        else:
-            self.on_fault(reason)
+        fail = self.on_fault if self.host is None else self.host.fail
+        fail(reason)
 
     def _stop_parts(self) -> None:
         self._has_ended = True
@@ -167,11 +165,14 @@ class ClusterMember:
 
     def _on_tick(self) -> None:
         self._timer = self._loop.call_later(self._tick_s, self._on_tick)
+        leader = self._other_leader()
         if self.host is not None:
+            if self.links.is_receiving(leader):
+                self.host.on_receiving()
             self.host.tick()
         if not self._has_ended:
             self.forming.on_tick()
-            self.reports.on_tick(self._other_leader())
+            self.reports.on_tick(leader)
 
     def become_member(
         self, cluster: bytes, number: int, members: Members, done: Callable[[], None]
@@ -187,8 +188,7 @@ class ClusterMember:
             self._card = replace(self._card, cluster=cluster, number=number)
             if is_founder:
                 self._stored.members = [(0, members)]
-            for member in members.members.values():
-                self._names[int(member.number)] = member.name
+            self._names.update((int(one.number), one.name) for one in members.members.values())
             self._begin_member(self._stored)
             for name in self.links.cards():
                 if members.named(name) is None:

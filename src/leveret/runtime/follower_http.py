@@ -231,8 +231,7 @@ class FollowerHttp(asyncio.Protocol):
         if len(parts) != 3:
             await self._relay()
             return
-        method, target, _ = parts
-        headers = lines[1:]
+        (method, target, _), headers = parts, lines[1:]
         path = target.partition("?")[0]
         self._is_head_only = method == "HEAD"
         place = self._place

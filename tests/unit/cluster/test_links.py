@@ -606,6 +606,26 @@ async def test_a_size_without_its_bytes_takes_little_memory() -> None:
 
 
 @played
+async def test_a_part_of_a_message_that_grows_is_seen() -> None:
+    one = End(1, pace=Pace(silent_s=60.0))
+    async with ends(one):
+        _, writer = await dialed(one, TALK)
+        await until(lambda: one.links.can_talk("b"))
+        assert not one.links.is_receiving("c")
+        one.links.is_receiving("b")
+        writer.write((1_000_000).to_bytes(4, "big"))
+        for _ in range(2):
+            writer.write(bytes(1000))
+            await until(lambda: one.links.is_receiving("b"))
+            link = one.links._open["b", TALK]
+            received = link.received_bytes
+            while one.links.is_receiving("b"):  # the bytes may come in two parts
+                assert link.received_bytes >= received
+            assert not one.links.is_receiving("b")
+        writer.close()
+
+
+@played
 async def test_the_owner_learns_that_what_was_under_way_is_lost() -> None:
     one = End(1, pace=Pace(silent_s=60.0))  # the connections by hand send no pings
     async with ends(one), contextlib.AsyncExitStack() as stack:

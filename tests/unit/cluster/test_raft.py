@@ -315,6 +315,25 @@ def test_leader_that_hears_nobody_steps_down_within_an_election_timeout() -> Non
     assert leader.role == FOLLOWER
 
 
+def test_leader_and_followers_stay_while_large_messages_are_on_their_way() -> None:
+    """No message of the leader arrives: they wait behind one that takes long."""
+    trio = Trio()
+    leader = trio.leader.raft
+    trio.leader.append(bytes(1000))
+    trio.deaf = {2, 3}
+    trio.run()
+    trio.sent.clear()
+    for _ in range(5 * leader.config.election_ticks):
+        for node in trio.deaf:
+            trio.raft(node).on_receiving()
+        trio.tick()
+    assert (leader.role, leader.term) == (LEADER, 1)
+    assert [trio.raft(node).leader for node in (2, 3)] == [1, 1]
+    assert not [message for message in trio.of(APPEND) if message.blocks]  # nothing is sent twice
+    trio.tick(4 * leader.config.election_ticks)
+    assert leader.role != LEADER
+
+
 def test_killed_leader_is_replaced_in_a_few_ticks() -> None:
     for seed in range(50):
         trio = Trio()

@@ -64,6 +64,7 @@ from leveret.cluster.raft.replication import (
     on_heartbeat_reply,
     on_read,
     send_held,
+    tell_receiving,
     trim_window,
 )
 from leveret.cluster.raft.rng import Rng
@@ -99,6 +100,16 @@ class Raft(State):
             else:
                 self.elapsed = 0
                 self.draw_timeout()
+
+    def on_receiving(self) -> None:
+        """Note that a large message of the leader is on its way, which heartbeats wait behind.
+
+        So the leader is alive. This member tells it the same, as if a heartbeat had come.
+        """
+        if self.role == FOLLOWER and self.leader != NOBODY:
+            self.elapsed = 0
+            if self.ticks % self.config.heartbeat_ticks == 0:
+                tell_receiving(self)
 
     def _is_alone(self) -> bool:
         """Return True if there is no other voter to wait for, and no election under way."""

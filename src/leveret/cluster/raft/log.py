@@ -103,6 +103,15 @@ class RaftLog:
             at += 1
         return total
 
+    def largest_between(self, after: i64, last: i64) -> i64:
+        """Return the size of the largest block in the window after one index, up to another."""
+        largest: i64 = 0
+        at = max(after + 1, self.window_first)
+        while at <= last:
+            largest = max(largest, self._blocks[self._start + at - self.window_first].size_bytes())
+            at += 1
+        return largest
+
     def members(self) -> Members:
         """Return the members in force."""
         return self._members[-1]

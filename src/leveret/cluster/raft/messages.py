@@ -11,14 +11,15 @@ coming election). The other fields mean:
     APPEND_REPLY     last that matches                                           losses of sender
     APPEND_REFUSAL   block before        term at hint  1: copy     where to try  losses of sender
     HEARTBEAT        last of leader                    receiver's                losses of receiver
-    HEARTBEAT_REPLY                                                1: drained    losses of sender
+    HEARTBEAT_REPLY                                                1, 2 (below)  losses of sender
     TIMEOUT_NOW
     COMMIT                                             receiver's
 
 `commit` of a HEARTBEAT or COMMIT is never beyond the receiver's known `match`. `commit` 1 of an
 APPEND_REFUSAL says that only a copy of the directory helps. Losses count how often a member has
 lost blocks that it may have acknowledged; HEARTBEAT repeats the count that the leader has heard.
-`blocks` belong to APPEND and follow `index`.
+`blocks` belong to APPEND and follow `index`. `hint` of a HEARTBEAT_REPLY says that the sender is
+drained (1), or receives a large message of the leader, behind which a heartbeat waits (2).
 """
 
 from typing import Final
@@ -61,6 +62,7 @@ GRANTED: Final = 1
 FORCED: Final = 1
 NEEDS_COPY: Final = 1
 DRAINED: Final = 1
+RECEIVING: Final = 2  # a large message: heartbeats wait behind it
 
 _NO_BLOCKS: Final[list[Block]] = []
 

@@ -21,6 +21,7 @@ from leveret.cluster.raft.messages import (
     HEARTBEAT,
     HEARTBEAT_REPLY,
     NEEDS_COPY,
+    RECEIVING,
     TIMEOUT_NOW,
     Message,
 )
@@ -270,8 +271,8 @@ def broadcast_heartbeat(state: State) -> None:
 def on_heartbeat_reply(state: State, message: Message) -> None:
     """Note that a follower is alive, and find out whether it has lost a message."""
     progress = _hear(state, message)
-    if progress is None:
-        return
+    if progress is None or message.hint == RECEIVING:
+        return  # what it receives may be what it would be sent again
     progress.is_paused = False
     progress.is_drained = message.hint == DRAINED
     if progress.match < state.log.last_index:
@@ -337,8 +338,18 @@ def on_heartbeat(state: State, message: Message) -> None:
         # The leader has heard of the loss. No block that this member had acknowledged, and that
         # was or will be committed for it, is behind the end of the leader's log.
         hard.promised_index = min(hard.promised_index, message.index)
-    reply = state.message(HEARTBEAT_REPLY, message.source)
-    reply.hint = DRAINED if state.is_drained else 0
+    _tell_alive(state, message.source, DRAINED if state.is_drained else 0)
+
+
+def tell_receiving(state: State) -> None:
+    """Tell the leader that this member is alive, and receives a large message of it."""
+    _tell_alive(state, state.leader, RECEIVING)
+
+
+def _tell_alive(state: State, leader: i64, hint: i64) -> None:
+    hard = state.hard
+    reply = state.message(HEARTBEAT_REPLY, leader)
+    reply.hint = hint
     reply.context = hard.losses
     if hard.losses == state.synced_hard.losses:
         state.send(reply)
