@@ -11,11 +11,13 @@ Client libraries try again, at this node or at another.
 import asyncio
 import logging
 import ssl
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from leveret.addresses import network_of
 from leveret.auth.certificates import NameRule, tls_peer
 from leveret.cluster.errors import ClusterError
 from leveret.cluster.relay import AMQPS, CertificateNames, RelayHead, attach
@@ -35,6 +37,7 @@ LEADER_WAIT_S: Final = 5.0
 PREPARE_S: Final = 10.0  # for a PROXY header and for the TLS handshake
 TLS_SHUTDOWN_S: Final = 1.0
 WAITING_MAX: Final = 1024  # clients that wait for a leader, or for their connection to it
+NETWORK_WAITING_MAX: Final = 768  # of them, those of one address: nobody has logged in yet
 
 TOO_MANY: Final = "too many clients wait for a leader"
 NO_LEADER: Final = "no node leads"
@@ -69,7 +72,7 @@ class PublicListeners:
         self._acceptors: list[Acceptor] = []
         self._refusals = Refusals(log)
         self._clients: set[_ClientEnd] = set()
-        self._waiting = 0  # clients without a server
+        self._waiting = Counter[str]()  # clients without a server, by network
 
     def listen(
         self, service: str, host: str, port: int, context: ssl.SSLContext | None = None
@@ -103,15 +106,20 @@ class PublicListeners:
         if 0 < self._descriptors_end <= descriptor:
             self._refusals.note(NO_DESCRIPTORS, host)
             return False
-        if self._waiting >= WAITING_MAX:
+        network = network_of(host)
+        is_full = self._waiting.total() >= WAITING_MAX
+        if is_full or self._waiting[network] >= NETWORK_WAITING_MAX:
             self._refusals.note(TOO_MANY, host)
             return False
-        self._waiting += 1
+        self._waiting[network] += 1
         return True
 
     def leave(self, host: str) -> None:
         """Uncount a client that has got a server, or that has ended without one."""
-        self._waiting -= 1
+        network = network_of(host)
+        self._waiting[network] -= 1
+        if not self._waiting[network]:
+            del self._waiting[network]
 
     async def serve(self, end: "_ClientEnd", head: RelayHead, client: Client) -> None:
         """Give a client to its server, or close its connection."""

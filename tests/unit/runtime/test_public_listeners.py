@@ -265,9 +265,16 @@ def test_too_many_clients_without_a_leader_are_refused() -> None:
             raise AssertionError
 
         listeners = PublicListeners(find, Relays(), 100, Networks(""))
-        for _ in range(public_listeners.WAITING_MAX):
+        for _ in range(public_listeners.NETWORK_WAITING_MAX):
             assert listeners.enter("10.0.0.1", 99)
         assert not listeners.enter("10.0.0.1", 99)
+        left = public_listeners.WAITING_MAX - public_listeners.NETWORK_WAITING_MAX
+        for number in range(left):
+            assert listeners.enter(f"10.0.1.{number}", 99)
+        assert not listeners.enter("10.0.0.2", 99)
+        listeners.leave("10.0.1.0")
+        assert not listeners.enter("10.0.0.1", 99), "one address leaves room for others"
+        assert listeners.enter("10.0.0.2", 99)
         listeners.leave("10.0.0.1")
         assert not listeners.enter("10.0.0.1", 100)
         assert listeners.enter("10.0.0.1", 99)
