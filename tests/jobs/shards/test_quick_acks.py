@@ -526,7 +526,7 @@ def test_late_notes_do_not_wait_for_redis(deployment: Deployment) -> None:
 def test_the_first_ack_announces_the_node_and_a_rest_ends_the_announcement(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_acks, "LINGER_S", 0.5)
+    monkeypatch.setattr(own_acks, "LINGER_S", 3600.0)
     short = msgspec.structs.replace(QUICK, announced_s=0.5)
 
     async def is_withdrawn() -> bool:
@@ -542,6 +542,7 @@ def test_the_first_ack_announces_the_node_and_a_rest_ends_the_announcement(
             assert await store.ack(*TOPIC, handles(jobs)) == [Outcome.DONE]
             assert not store._notes.topics
             await eventually(is_announced)
+            monkeypatch.setattr(own_acks, "LINGER_S", 0.0)
             await eventually(is_withdrawn)
 
     asyncio.run(main())
