@@ -74,8 +74,8 @@ BUGS: Final = (
     Bug(
         "block after one that was not written is written",
         "storage/job_writer.py",
-        "                self._report_failed(job, fault)\n",
-        "                undone.popleft()\n                self._report_failed(job, fault)\n",
+        "                self._fail(job, fault)\n",
+        "                undone.popleft()\n                self._fail(job, fault)\n",
         (_FAULTS + "test_node_that_stops_on_a_full_disk_leaves_no_gap_before_a_block",),
     ),
     Bug(

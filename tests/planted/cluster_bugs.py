@@ -61,8 +61,8 @@ CLUSTER_BUGS: Final = (
     Bug(
         "elected node serves no copy before it leads",
         "runtime/cluster_node.py",
-        "            done(self._open_source(number))\n",
-        "            done(None)\n",
+        "            done(self._open_source(self._newest_settled()",
+        "            done(None and self._open_source(self._newest_settled()",
         _ELECTED,
     ),
     Bug(
