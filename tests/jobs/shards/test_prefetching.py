@@ -208,6 +208,23 @@ def test_a_node_that_looks_at_its_lists_may_list_jobs_of_further_topics(
     asyncio.run(main())
 
 
+def test_a_burst_ends_the_pause_of_a_topic_that_had_few_jobs(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            await prefetched(store, 1)
+            assert len(await take(store)) == 1
+            store._prefetcher._busy.add(TOPIC)
+            assert not store._prefetcher._may_refill(TOPIC)
+            await store.enqueue([new()])
+            await store._updater.flush(TOPIC)
+            assert not store._prefetcher._may_refill(TOPIC)
+            await store.enqueue([new() for _ in range(QUIET.prefetch_max)])
+            await store._updater.flush(TOPIC)
+            assert store._prefetcher._may_refill(TOPIC)
+
+    asyncio.run(main())
+
+
 def test_an_urgent_job_is_not_stuck_behind_prefetched_ones(deployment: Deployment) -> None:
     async def main() -> None:
         async with deployment.two_nodes(settings=QUIET) as (first, second):

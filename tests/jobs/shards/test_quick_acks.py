@@ -558,6 +558,18 @@ def test_a_node_that_stops_withdraws_its_announcements(deployment: Deployment) -
     asyncio.run(main())
 
 
+def test_two_calls_may_withdraw_an_announcement_at_the_same_time(deployment: Deployment) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            await announce(store)
+            store._notes.is_stopping = True
+            await asyncio.gather(*(store._notes.write(TOPIC) for _ in range(3)))
+            assert await deployment.is_empty("ack_nodes")
+            assert not store._notes.own_topics
+
+    asyncio.run(main())
+
+
 def test_an_old_announcement_does_not_count(deployment: Deployment) -> None:
     short = msgspec.structs.replace(QUIET, announced_s=0.0)
 

@@ -207,6 +207,7 @@ class Flusher:
             ids = [job.id for job in jobs]
             due = [job.priority for job in jobs if job.deliver_after_ms <= now_ms]
             self._wal.settle(ids)
+            self._prefetcher.note_inserted(topic, len(due))
             self._signals.notify(topic)
             if await self._redis.trim(topic, ids, min(due, default=None)):
                 await self._prefetcher.try_to_take_back(topic)

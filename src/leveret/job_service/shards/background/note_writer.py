@@ -155,6 +155,8 @@ class NoteWriter:
 
     def _news(self, topic: TopicName, own: OwnAcks, is_lazy: bool) -> News:
         """Return what the shard must learn of this node when it has the notes that are kept."""
+        if self._own.get(topic) is not own:  # another call has withdrawn the announcement
+            return NO_NEWS
         if own.is_idle and (self.is_stopping or own.may_withdraw(_now_s())):
             del self._own[topic]
             return News(self._wal.origin, own.announced, is_last=True) if own.announced else NO_NEWS

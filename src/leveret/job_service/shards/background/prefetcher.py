@@ -222,6 +222,11 @@ class Prefetcher:
         except Exception:
             log.exception("jobs of %s could not be leased ahead", topic[1])
 
+    def note_inserted(self, topic: TopicName, count: int) -> None:
+        """Note new jobs in the table: many of them end the pause of a topic that had few."""
+        if count >= self._tables.settings.prefetch_max // 2:
+            self._drained_until_s.pop(topic, None)
+
     async def prefetch(self, topic: TopicName, lease_ms: int | None = None) -> None:
         """Fill the list of a topic."""
         run = await self._redis.find_run()
