@@ -13,7 +13,7 @@ from tools.services import Postgres, RedisServer
 
 
 class Harm:
-    """What can be done to the servers and nodes of a run."""
+    """Harms the servers and nodes of a run."""
 
     def __init__(
         self, book: Path, postgres: list[Postgres], redis: RedisServer, nodes: list[Node]

@@ -19,6 +19,7 @@ LAG_BYTES_MIN: Final = 16 * 1024 * 1024  # a follower that lacks less is not rep
 LAG_BLOCKS_MIN: Final = 1000  # likewise, if it reads blocks from the leader's files
 CLOCK_MS_MAX: Final = 30_000  # clocks that differ by less are not reported
 _MINUTE_MS: Final = 60_000
+_DISK_ADVICE: Final = "look for other programs that use this disk, and for faults of it"
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ def _slow_disk_faults(
             f"the disk of node {node.name} is slow: a sync of {node.data} takes "
             f"{node.slow_sync_s * 1000:.0f} ms"
         )
-        advice = "look for other programs that use this disk, and for faults of it"
+        advice = _DISK_ADVICE
         if not node.leads:
             advice += "; clients wait for it only if its node leads, or if another node is away"
             yield Fault(DEGRADED, node.name, what, advice)
@@ -266,7 +267,7 @@ def _disk_and_vote_faults(status: ClusterStatus) -> Iterator[Fault]:
             DEGRADED,
             status.name,
             f"the disk of node {status.name} has not finished a sync for more than a second",
-            "look for other programs that use this disk, and for faults of it",
+            _DISK_ADVICE,
         )
     if raft is not None and not raft.may_vote:
         yield Fault(

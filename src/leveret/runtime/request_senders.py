@@ -1,4 +1,4 @@
-"""Who sent a request, by the lines of its head, on a node that follows.
+"""Read from the head of a request who sent it, on a node that follows.
 
 The leader decides whom to trust. A node that follows asks it with the headers that say who sent the
 request (`senders`), so that the leader trusts a client as little as it would without this node.

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class _Caller(Protocol):
-    """What a wait ends: a future, or a `SyncEnd`."""
+    """Is told when its wait has ended: a future, or a `SyncEnd`."""
 
     def done(self) -> bool: ...
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -33,7 +35,7 @@ from tests.jobs.shards.deployment import (
     new,
     topic_on,
 )
-from tests.proxy import proxy
+from tests.proxy import Proxy, proxy
 from tools.services import Postgres, RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
@@ -65,6 +67,14 @@ async def announce(store: ShardsStore, topic: str = "t") -> None:
     own.ask(asyncio.get_running_loop().time())
     await store._notes.write(("n", topic))
     assert own.may_note(asyncio.get_running_loop().time())
+
+
+@asynccontextmanager
+async def redis_behind_a_line(deployment: Deployment) -> AsyncIterator[tuple[Proxy, Deployment]]:
+    """Return a line to Redis that can be stalled, and a deployment whose nodes use it."""
+    address, _, database = deployment.redis_url.rpartition("/")
+    async with proxy(int(address.rpartition(":")[2])) as line:
+        yield line, deployment.at(redis_url=f"redis://127.0.0.1:{line.port}/{database}")
 
 
 async def look(store: ShardsStore) -> None:
@@ -393,10 +403,8 @@ def test_a_silent_redis_makes_no_error_of_an_ack(deployment: Deployment) -> None
     short = msgspec.structs.replace(QUIET, deadline_s=1.5)
 
     async def main() -> None:
-        port = int(deployment.redis_url.rpartition(":")[2].partition("/")[0])
-        async with proxy(port) as line:
-            url = f"redis://127.0.0.1:{line.port}/{deployment.redis_url.rpartition('/')[2]}"
-            async with deployment.at(redis_url=url).node(settings=short) as store:
+        async with redis_behind_a_line(deployment) as (line, place):
+            async with place.node(settings=short) as store:
                 jobs = await taken(store, 2)
                 line.stall()
                 assert await store.ack(*TOPIC, handles(jobs[:1])) == [Outcome.DONE]
@@ -482,11 +490,9 @@ def test_a_lease_stays_while_redis_has_not_answered_an_ack_of_it(deployment: Dep
     clock = ManualClock()
 
     async def main() -> None:
-        port = int(deployment.redis_url.rpartition(":")[2].partition("/")[0])
-        async with proxy(port) as line:
-            url = f"redis://127.0.0.1:{line.port}/{deployment.redis_url.rpartition('/')[2]}"
+        async with redis_behind_a_line(deployment) as (line, place):
             async with (
-                deployment.at(redis_url=url).node("a", clock, QUIET) as first,
+                place.node("a", clock, QUIET) as first,
                 deployment.node("b", clock, QUIET) as second,
             ):
                 acked, lost = await taken(first, 2)
@@ -508,10 +514,8 @@ def test_late_notes_do_not_wait_for_redis(deployment: Deployment) -> None:
     at_once = msgspec.structs.replace(QUIET, unwritten_s=0.0)
 
     async def main() -> None:
-        port = int(deployment.redis_url.rpartition(":")[2].partition("/")[0])
-        async with proxy(port) as line:
-            url = f"redis://127.0.0.1:{line.port}/{deployment.redis_url.rpartition('/')[2]}"
-            async with deployment.at(redis_url=url).node(settings=at_once) as store:
+        async with redis_behind_a_line(deployment) as (line, place):
+            async with place.node(settings=at_once) as store:
                 await quick_ack(store, await taken(store, 1))
                 line.stall()  # every question to Redis would wait for a minute
                 shard = store._routes.shard_of(TOPIC)

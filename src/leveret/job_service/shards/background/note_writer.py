@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 class News(NamedTuple):
-    """What a shard learns of this node, which writes notes: its announcement, or the end of it."""
+    """The announcement of this node, or its end, as it is written to a shard with the notes."""
 
     node: UUID | None
     until: datetime | None  # all its acks are written whose leases ended by then
