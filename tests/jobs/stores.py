@@ -6,17 +6,21 @@ makes a `Service`, as a context manager.
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+from unittest import mock
 
+from leveret.job_service.shards import ShardsSettings
 from leveret.storage.disk import Disk
 from leveret.testing import ManualClock, RunningBroker, broker
 from tests.jobs.shards.databases import migrated
 from tools.services import shared_postgres, shared_redis
 
 HOUR_S = 3600
+WITHIN_S = 60.0
 T = TypeVar("T")
 MINUTE_MS = 60_000
 
@@ -128,6 +132,10 @@ class ShardsService(EmbeddedService):
             asyncio.run_coroutine_threadsafe(_wake(self.server.node), loop).result(30)
 
 
+# No test of this suite is about a deadline: a busy machine may take longer than a user would wait.
+_patient_settings = functools.partial(ShardsSettings, deadline_s=WITHIN_S, silent_s=2 * WITHIN_S)
+
+
 async def _wake(node: Any) -> None:
     """What the store does by itself within half a second."""
     store = await node.jobs.store()
@@ -138,7 +146,10 @@ async def _wake(node: Any) -> None:
 @contextlib.contextmanager
 def shards(folder: Path, **settings: Any) -> Iterator[ShardsService]:
     """The store on Redis and PostgreSQL."""
-    with migrated(shared_postgres(), 2) as dsns:
+    with (
+        migrated(shared_postgres(), 2) as dsns,
+        mock.patch("leveret.job_service.shards.ShardsSettings", _patient_settings),
+    ):
         redis_url = shared_redis().fresh_url()
         settings |= {"jobs_redis": redis_url, "jobs_postgres": " ".join(dsns)}
         service = ShardsService(folder, **settings)
