@@ -2,25 +2,32 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 import pytest
 
-from leveret.job_model import Handle, LeasedJob, Outcome, TopicSettings
-from leveret.job_service.shards import ShardsStore
-from leveret.job_service.shards.background import note_writer, own_acks, silent_nodes
-from leveret.job_service.shards.background.own_acks import OwnAcks
+from leveret.errors import JobsUnavailableError
+from leveret.job_model import Handle, Outcome, TopicSettings
+from leveret.job_service.shards.background import note_writer
+from leveret.job_service.shards.redis import prefetch_client
+from leveret.job_service.shards.redis.keys import acked_key
 from leveret.job_service.shards.resharding.topic_mover import open_mover
-from leveret.job_service.shards.shard import Shard
 from leveret.job_service.shards.sql.loader import (
     ACK_LEFT_MS,
-    PREFETCH_MARGIN_MS,
-    PREFETCH_OFFERED_MS,
 )
 from leveret.testing import ManualClock
+from tests.jobs.shards.acks import (
+    OVER_MS,
+    announce,
+    is_up_again,
+    is_written,
+    job_count,
+    look,
+    quick_ack,
+    redis_behind_a_line,
+    taken,
+)
 from tests.jobs.shards.deployment import (
     LEASE_MS,
     QUICK,
@@ -32,74 +39,11 @@ from tests.jobs.shards.deployment import (
     drain,
     eventually,
     handles,
-    new,
     topic_on,
 )
-from tests.proxy import Proxy, proxy
 from tools.services import Postgres, RedisServer
 
 pytestmark = pytest.mark.compiled_only("the store is the same in both forms")
-
-OVER_MS = LEASE_MS + PREFETCH_OFFERED_MS + PREFETCH_MARGIN_MS  # the lease of every row has ended
-
-
-async def taken(store: ShardsStore, count: int, topic: str = "t", more: int = 0) -> list[LeasedJob]:
-    """Hand out so many prefetched jobs; `more` of them stay on the list. The node is announced."""
-    await announce(store, topic)
-    return await handed_out(store, count, topic, more)
-
-
-async def handed_out(
-    store: ShardsStore, count: int, topic: str = "t", more: int = 0
-) -> list[LeasedJob]:
-    name = "n", topic
-    await store.enqueue([new(topic, b"%d" % number) for number in range(count + more)])
-    await store._updater.flush(name)
-    await store._prefetcher.prefetch(name, LEASE_MS)
-    jobs = await store.dequeue(*name, count, LEASE_MS, 0)
-    assert len(jobs) == count
-    return jobs
-
-
-async def announce(store: ShardsStore, topic: str = "t") -> None:
-    """Let a node announce itself, as it does soon after the first ack of a topic."""
-    own = store._notes._own["n", topic] = OwnAcks(store._settings.announced_s)
-    own.ask(asyncio.get_running_loop().time())
-    await store._notes.write(("n", topic))
-    assert own.may_note(asyncio.get_running_loop().time())
-
-
-@asynccontextmanager
-async def redis_behind_a_line(deployment: Deployment) -> AsyncIterator[tuple[Proxy, Deployment]]:
-    """Return a line to Redis that can be stalled, and a deployment whose nodes use it."""
-    address, _, database = deployment.redis_url.rpartition("/")
-    async with proxy(int(address.rpartition(":")[2])) as line:
-        yield line, deployment.at(redis_url=f"redis://127.0.0.1:{line.port}/{database}")
-
-
-async def look(store: ShardsStore) -> None:
-    """Let a node look for leases that ran out."""
-    for shard in store._shards:
-        await store._ticker._look(shard)
-
-
-async def quick_ack(store: ShardsStore, jobs: list[LeasedJob], topic: str = "t") -> None:
-    """Ack jobs; only Redis learns of it."""
-    assert await store.ack("n", topic, handles(jobs)) == [Outcome.DONE] * len(jobs)
-    assert ("n", topic) in store._notes.topics
-
-
-async def job_count(deployment: Deployment) -> int:
-    return sum([row["n"] for row in await deployment.rows("SELECT count(*) AS n FROM items")])
-
-
-async def is_written(deployment: Deployment) -> bool:
-    return await deployment.is_empty("items")
-
-
-async def is_up_again(shard: Shard) -> bool:
-    await shard.probe()
-    return shard.is_up
 
 
 def test_an_ack_needs_no_transaction(deployment: Deployment) -> None:
@@ -195,6 +139,23 @@ def test_what_is_acked_is_unknown_to_every_other_call(
             assert await store.find(*TOPIC, job.id) is None
             assert await drain(store, "t") == []
             assert (await first.stats("n"))[0].acked == 1
+
+    asyncio.run(main())
+
+
+def test_a_node_knows_what_it_has_acked_without_redis(
+    deployment: Deployment, redis_server: RedisServer
+) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            jobs = await taken(store, 1)
+            await quick_ack(store, jobs)
+            redis_server.wipe()
+            for is_dead in (False, True):
+                nacked = await store.nack(*TOPIC, handles(jobs), "late", 0, is_dead)
+                assert nacked == [Outcome.UNKNOWN]
+            assert await store.extend(*TOPIC, handles(jobs), LEASE_MS) == [(Outcome.UNKNOWN, 0)]
+            assert await drain(store, "t") == []
 
     asyncio.run(main())
 
@@ -364,6 +325,36 @@ def test_a_lease_that_ran_out_is_taken_back_after_the_notes_are_written(
     asyncio.run(main())
 
 
+def test_a_lease_stays_while_notes_cannot_be_read_behind_others(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    at_once = msgspec.structs.replace(QUIET, silent_s=0.0)
+    for module in (note_writer, prefetch_client):
+        monkeypatch.setattr(module, "NOTES_MAX", 2)
+
+    async def refuse(*_: object) -> None:
+        raise JobsUnavailableError("Redis is busy")
+
+    async def main() -> None:
+        async with deployment.node("b", clock, at_once) as store:
+            killed = await deployment.started("a", clock, QUIET)
+            jobs = await taken(killed, 5)
+            await quick_ack(killed, jobs[:4])
+            await abandon(killed)
+            clock.advance(OVER_MS / 1000)
+            with monkeypatch.context() as patches:
+                patches.setattr(store._redis, "remove_noted", refuse)
+                for _ in range(3):
+                    await look(store)
+                assert await deployment.is_empty("ack_nodes")
+                with pytest.raises(JobsUnavailableError):
+                    await store.dequeue(*TOPIC, 10, LEASE_MS, 0)
+            assert await drain(store, "t") == [jobs[4].payload]
+
+    asyncio.run(main())
+
+
 def test_a_redis_that_loses_its_memory_loses_no_ack(
     deployment: Deployment, redis_server: RedisServer
 ) -> None:
@@ -436,10 +427,17 @@ def test_a_shard_that_was_away_until_the_lease_has_ended_delivers_no_acked_job(
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("has_others", [False, True])
 def test_a_node_notes_its_acks_again_while_the_shard_is_away(
-    apart: Deployment, other_postgres: Postgres, redis_server: RedisServer
+    apart: Deployment,
+    other_postgres: Postgres,
+    redis_server: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    has_others: bool,
 ) -> None:
     """Redis loses its memory meanwhile, and another node is the first that reaches the shard."""
+    for module in (note_writer, prefetch_client):
+        monkeypatch.setattr(module, "NOTES_MAX", 3)
     clock, there = ManualClock(), topic_on(1)
     at_once = msgspec.structs.replace(QUIET, unwritten_s=0.0)
 
@@ -450,9 +448,12 @@ def test_a_node_notes_its_acks_again_while_the_shard_is_away(
             try:
                 await quick_ack(first, jobs, there)  # nobody has noticed yet
                 redis_server.wipe()
+                if has_others:  # as of nodes that are gone
+                    await second._redis.note_acks(("n", there), [b"1 1", b"2 1", b"3 1"])
                 for _ in range(2):
                     await first._notes.save_late(first._shards[1])
-                assert len((await second._redis.notes(("n", there)))[1]) == 2
+                key = acked_key("n", there)
+                assert await second._redis._redis.llen(key) == (5 if has_others else 2)
                 clock.advance(OVER_MS / 1000)
             finally:
                 other_postgres.start()
@@ -460,52 +461,6 @@ def test_a_node_notes_its_acks_again_while_the_shard_is_away(
             assert await drain(second, there) == []
             assert await apart.is_empty("items")
             await eventually(lambda: is_up_again(first._shards[1]))
-
-    asyncio.run(main())
-
-
-def test_a_lease_stays_while_another_node_may_have_an_ack_of_it(
-    deployment: Deployment, redis_server: RedisServer
-) -> None:
-    """Redis has lost the notes, so nobody but the node that has accepted the ack knows of it."""
-    clock = ManualClock()
-
-    async def main() -> None:
-        async with deployment.two_nodes(clock, QUIET) as (first, second):
-            acked, lost = await taken(first, 2)
-            await quick_ack(first, [acked])
-            redis_server.wipe()
-            clock.advance(OVER_MS / 1000)
-            for _ in range(2):
-                await look(second)
-                assert await second.dequeue(*TOPIC, 10, LEASE_MS, 0) == []
-            await first._notes.write(TOPIC)
-            assert await drain(second, "t") == [lost.payload]
-            assert await deployment.is_empty("items")
-
-    asyncio.run(main())
-
-
-def test_a_lease_stays_while_redis_has_not_answered_an_ack_of_it(deployment: Deployment) -> None:
-    clock = ManualClock()
-
-    async def main() -> None:
-        async with redis_behind_a_line(deployment) as (line, place):
-            async with (
-                place.node("a", clock, QUIET) as first,
-                deployment.node("b", clock, QUIET) as second,
-            ):
-                acked, lost = await taken(first, 2)
-                line.stall()
-                asking = asyncio.get_running_loop().create_task(first.ack(*TOPIC, handles([acked])))
-                await eventually(lambda: not first._notes._own[TOPIC].is_idle)
-                clock.advance(OVER_MS / 1000)
-                await first._notes._write_own(TOPIC, first._notes._own[TOPIC])
-                assert await second.dequeue(*TOPIC, 10, LEASE_MS, 0) == []
-                line.flow()
-                assert await asking == [Outcome.DONE]
-                await first._notes.write(TOPIC)
-                assert await drain(second, "t") == [lost.payload]
 
     asyncio.run(main())
 
@@ -523,93 +478,6 @@ def test_late_notes_do_not_wait_for_redis(deployment: Deployment) -> None:
                     await store._notes.save_late(shard)
                 assert await deployment.is_empty("items")
                 line.flow()
-
-    asyncio.run(main())
-
-
-def test_the_first_ack_announces_the_node_and_a_rest_ends_the_announcement(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(own_acks, "LINGER_S", 3600.0)
-    short = msgspec.structs.replace(QUICK, announced_s=0.5)
-
-    async def is_withdrawn() -> bool:
-        return await deployment.is_empty("ack_nodes")
-
-    async def is_announced() -> bool:
-        return not await is_withdrawn()
-
-    async def main() -> None:
-        async with deployment.node(settings=short) as store:
-            jobs = await handed_out(store, 1)
-            assert await is_withdrawn()
-            assert await store.ack(*TOPIC, handles(jobs)) == [Outcome.DONE]
-            assert not store._notes.topics
-            await eventually(is_announced)
-            monkeypatch.setattr(own_acks, "LINGER_S", 0.0)
-            await eventually(is_withdrawn)
-
-    asyncio.run(main())
-
-
-def test_a_node_that_stops_withdraws_its_announcements(deployment: Deployment) -> None:
-    async def main() -> None:
-        async with deployment.node(settings=QUIET) as store:
-            await taken(store, 1)
-            assert not await deployment.is_empty("ack_nodes")
-        assert await deployment.is_empty("ack_nodes")
-
-    asyncio.run(main())
-
-
-def test_two_calls_may_withdraw_an_announcement_at_the_same_time(deployment: Deployment) -> None:
-    async def main() -> None:
-        async with deployment.node(settings=QUIET) as store:
-            await announce(store)
-            store._notes.is_stopping = True
-            await asyncio.gather(*(store._notes.write(TOPIC) for _ in range(3)))
-            assert await deployment.is_empty("ack_nodes")
-            assert not store._notes.own_topics
-
-    asyncio.run(main())
-
-
-def test_an_old_announcement_does_not_count(deployment: Deployment) -> None:
-    short = msgspec.structs.replace(QUIET, announced_s=0.0)
-
-    async def main() -> None:
-        async with deployment.node(settings=short) as store:
-            jobs = await handed_out(store, 1)
-            assert await store.ack(*TOPIC, handles(jobs)) == [Outcome.DONE]
-            assert await deployment.is_empty("items")
-
-    asyncio.run(main())
-
-
-def test_a_node_is_silent_only_if_the_shard_has_answered_all_the_time(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = ManualClock()
-    settings = msgspec.structs.replace(QUIET, silent_s=0.001)
-
-    async def main() -> None:
-        async with deployment.node("b", clock, settings) as store:
-            killed = await deployment.started("a", clock, QUIET)
-            await taken(killed, 1)
-            await abandon(killed)
-            clock.advance(OVER_MS / 1000)
-            monkeypatch.setattr(silent_nodes, "GAP_S", -1.0)  # each look comes after an outage
-            for _ in range(3):
-                await look(store)
-            assert await store.dequeue(*TOPIC, 10, LEASE_MS, 0) == []
-            monkeypatch.setattr(silent_nodes, "GAP_S", WITHIN_S)
-
-            async def is_removed() -> bool:
-                await look(store)
-                return await deployment.is_empty("ack_nodes")
-
-            await eventually(is_removed)
-            assert len(await drain(store, "t")) == 1
 
     asyncio.run(main())
 

@@ -37,6 +37,7 @@ class ShardsSettings(msgspec.Struct, kw_only=True, frozen=True):
     # call are shorter than `silent_s` together.
     announced_s: float = 3.0
     silent_s: float = 10.0  # without a new announcement, after which one is removed
+    silent_without_redis_s: float = 60.0  # the same while Redis, which may have notes, is silent
     connections_max: int = 8  # to each shard
     deadline_s: float = 5.0  # of every call to Redis or a shard
     probe_s: float = 0.5  # between two checks of a server that is down or in use

@@ -6,6 +6,7 @@ and asked again. Concurrent acks of one topic share a statement (`batching.py`).
 The ack of a prefetched job asks Redis first, which notes it (`note_writer.py`). Redis refuses an
 ack if it does not know the lease, or if the lease ends soon; then the table is asked. So is every
 other call. It first makes Redis forget the lease, and learns whether the job was acked just now.
+If Redis does not answer, only the node that has answered the ack knows that.
 """
 
 from random import Random
@@ -62,6 +63,7 @@ class Settler:
     ) -> list[Any]:
         """Return the row of each handle. Jobs that were acked in Redis are unknown."""
         gone = await self._drop_leases(topic, sql, handles)
+        gone |= {n for n, each in enumerate(handles) if self._notes.has_acked(topic, each)}
         left = [handle for number, handle in enumerate(handles) if number not in gone]
         found = iter(await self._settle_rows(topic, sql, left, *arguments) if left else [])
         return [_GONE if number in gone else next(found) for number in range(len(handles))]

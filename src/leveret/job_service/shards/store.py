@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
+from uuid import uuid4
 
 from msgspec.structs import astuple
 
@@ -95,7 +96,7 @@ class ShardsStore:
             self._redis, self._shards, self._routes, self._tables, self._wal, self._id_generator
         )
         self._sweeper = Sweeper(self._wal, self._shards, self._routes, self._tables, self._signals)
-        self._notes = NoteWriter(self._redis, self._routes, self._tables, self._wal)
+        self._notes = NoteWriter(self._redis, self._routes, self._tables, uuid4())
         self._prefetcher = Prefetcher(self._redis, self._routes, self._tables, self._notes)
         self._flushers = [self._flusher(shard) for shard in self._shards]
         self._updater = self._make_updater()
@@ -285,7 +286,7 @@ class ShardsStore:
             await self._try_to("sweep the local log", self._sweep_all)
             for topic in self._notes.own_topics:
                 await self._try_to("write the notes", partial(self._notes.write, topic))
-            if not (self._wal.outstanding or self._wal.undone or self._notes.own_topics):
+            if not (self._wal.outstanding or self._wal.undone) and self._notes.is_written:
                 return
             await asyncio.sleep(POLL_S)
 

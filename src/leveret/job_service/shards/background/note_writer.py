@@ -37,7 +37,6 @@ from leveret.job_service.shards.sql.loader import ACK_LEFT_MS, PREFETCH_MARGIN_M
 from leveret.job_service.shards.tables import Tables
 from leveret.job_service.shards.timestamps import to_ms, to_timestamp
 from leveret.job_service.shards.topic_name import TopicName
-from leveret.job_service.shards.wal import Wal
 
 NOTED_TOGETHER: Final = 100  # acks of one call; for more, a transaction costs little
 WRITTEN_AT: Final = 500  # acks of a topic that this node has noted: they are written at once
@@ -51,7 +50,7 @@ class News(NamedTuple):
 
     node: UUID | None
     until: datetime | None  # all its acks are written whose leases ended by then
-    is_last: bool  # it withdraws the announcement with this time
+    is_last: bool  # it withdraws its announcements up to this one
 
 
 NO_NEWS: Final = News(None, None, is_last=False)
@@ -60,11 +59,14 @@ NO_NEWS: Final = News(None, None, is_last=False)
 class NoteWriter:
     """Writes notes, and keeps those of the acks that this node has accepted."""
 
-    def __init__(self, redis: PrefetchClient, routes: ShardMap, tables: Tables, wal: Wal) -> None:
+    def __init__(
+        self, redis: PrefetchClient, routes: ShardMap, tables: Tables, node_run: UUID
+    ) -> None:
         self._redis = redis
         self._routes = routes
         self._tables = tables
-        self._wal = wal  # its origin identifies this node
+        # Identifies this run of the node: an earlier one may have left notes that must be read.
+        self._node_run = node_run
         self._own: dict[TopicName, OwnAcks] = {}
         self.has_work = asyncio.Event()  # notes or an announcement should be written at once
         self.is_stopping = False  # if True, acks are not noted
@@ -78,6 +80,23 @@ class NoteWriter:
     def own_topics(self) -> list[TopicName]:
         """Return the topics with notes or announcements of this node."""
         return list(self._own)
+
+    @property
+    def is_written(self) -> bool:
+        """Return whether the tables have all acks that this node has answered, or may answer."""
+        return all(own.is_idle for own in self._own.values())
+
+    @property
+    def is_redis_read(self) -> bool:
+        """Return whether Redis answers, so that notes of other nodes can be written."""
+        return self._redis.is_up
+
+    def has_acked(self, topic: TopicName, handle: Handle) -> bool:
+        """Return whether this node has answered an ack of a job that the table still has."""
+        own = self._own.get(topic)
+        if own is None or handle.token is None:
+            return False
+        return encode_ack(handle.id, handle.token) in own
 
     def acks_of(self, topic: TopicName, handles: list[Handle]) -> QuickAcks | None:
         """Return the acks of jobs as notes for Redis; None if the shard must be asked."""
@@ -141,8 +160,8 @@ class NoteWriter:
             if not has_notes and news == NO_NEWS:
                 return
             await self._write(topic, handed, done, news, is_urgent)
-            if has_notes and not await self._try_to_remove(topic, handed, done):
-                return
+            if has_notes:
+                await self._remove_written(topic, handed, done, is_last=not is_more)
 
     async def _write_own(self, topic: TopicName, own: OwnAcks) -> None:
         """Write the notes that this node keeps, without asking Redis."""
@@ -157,29 +176,34 @@ class NoteWriter:
         """Return what the shard must learn of this node when it has the notes that are kept."""
         if self._own.get(topic) is not own:  # another call has withdrawn the announcement
             return NO_NEWS
-        if own.is_idle and (self.is_stopping or own.may_withdraw(_now_s())):
-            del self._own[topic]
-            return News(self._wal.origin, own.announced, is_last=True) if own.announced else NO_NEWS
-        is_due = own.must_announce(_now_s()) or (own.announced is not None and not is_lazy)
+        if self._may_withdraw(own):
+            if own.sent is None:
+                del self._own[topic]
+                return NO_NEWS
+            return News(self._node_run, own.sent, is_last=True)
+        is_due = own.must_announce(_now_s()) or (own.sent is not None and not is_lazy)
         if self.is_stopping or not is_due:
             return NO_NEWS
         until_ms = own.asked_before_ms(self._shard_ms(topic)) + PREFETCH_MARGIN_MS
-        return News(self._wal.origin, to_timestamp(until_ms), is_last=False)
+        until = to_timestamp(until_ms)
+        own.sent = max(until, own.sent or until)
+        return News(self._node_run, until, is_last=False)
 
     def _shard_ms(self, topic: TopicName) -> int:
         """Return the time of the shard of a topic."""
         health = self._routes.shard_of(topic).health
         return health.server_time_ms(self._tables.clock.now_ms())
 
-    async def _try_to_remove(
-        self, topic: TopicName, handed: list[bytes], acked: list[bytes]
-    ) -> bool:
+    async def _remove_written(
+        self, topic: TopicName, handed: list[bytes], acked: list[bytes], is_last: bool
+    ) -> None:
+        """Remove notes that were written. Raise if further notes cannot be read because of that."""
         try:
             await self.remove(topic, handed, acked)
         except JobsError as error:
+            if not is_last:
+                raise
             log.info("notes of %s are written again later: %s", topic[1], error)
-            return False
-        return True
 
     async def remove(self, topic: TopicName, handed: list[bytes], acked: list[bytes]) -> None:
         """Remove notes from Redis, because the table has them."""
@@ -218,11 +242,21 @@ class NoteWriter:
         own = self._own.get(topic)
         if own is not None:
             own.forget(acked)
-            if news.until is not None and not news.is_last:
-                own.on_announced(news.until, asked_s)
+            if news.is_last:
+                self._on_withdrawn(topic, own, news)
+            elif news != NO_NEWS:
+                own.on_announced(asked_s)
         if given:
             first_ms = to_ms(min(end for _, _, end in given)) + PREFETCH_MARGIN_MS
             self._tables.expect_due(self._routes.shard_of(topic), first_ms)
+
+    def _on_withdrawn(self, topic: TopicName, own: OwnAcks, news: News) -> None:
+        """Forget a topic, unless acks of it have come meanwhile."""
+        if own.sent == news.until and self._may_withdraw(own):
+            del self._own[topic]
+
+    def _may_withdraw(self, own: OwnAcks) -> bool:
+        return own.is_idle and (self.is_stopping or own.may_withdraw(_now_s()))
 
     async def save_late(self, shard: Shard) -> None:
         """Write late notes of this node, for which leases wait. If that fails, note them again."""
@@ -240,10 +274,9 @@ class NoteWriter:
         if not self._redis.is_up:
             return
         try:
-            _, acked = await self._redis.notes(topic)
-            left = own.without(acked)
-            if left and len(acked) < NOTES_MAX:
-                await self._redis.note_acks(topic, left)
+            missing = await self._redis.missing_acks(topic, own.first(KEPT_MAX))
+            if missing:
+                await self._redis.note_acks(topic, missing)
         except JobsError as error:
             log.info("acks of %s are not noted again: %s", topic[1], error)
 

@@ -1,8 +1,8 @@
 """The acks of one topic that this node has answered by notes, until the table has them.
 
-The node announces itself on the shard of the topic before it answers acks by notes, and again and
-again while it does (`sql/step_17_ack_nodes.sql`). An announcement that is not renewed for a while
-is removed by another node (`silent_nodes.py`). So it counts for a shorter time.
+The node announces itself on the shard of the topic before it answers acks by notes, and renews the
+announcement while it does (`sql/step_17_ack_nodes.sql`). Another node removes an announcement that
+is not renewed for a while (`silent_nodes.py`). So this node relies on it for a shorter time.
 """
 
 import math
@@ -18,14 +18,14 @@ class OwnAcks:
     """The acks of one topic. Times are seconds by the clock of the event loop, or shard times."""
 
     def __init__(self, announced_s: float) -> None:
-        self._announced_s = announced_s  # how long an announcement counts
+        self._announced_s = announced_s  # how long this node relies on an announcement
         # The notes that are not known to be in the table, and when each was accepted.
         self._kept: dict[bytes, float] = {}
         self._under_way: dict[int, int] = {}  # by number: the shard time when Redis was asked
         self._number = 0
         self._asked_s = 0.0  # when acks came last
         self._announced_until_s = -math.inf
-        self.announced: datetime | None = None  # what the shard was told last
+        self.sent: datetime | None = None  # the last announcement that the shard may have
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -50,13 +50,12 @@ class OwnAcks:
         self._kept.update(dict.fromkeys(accepted, now_s))
         del self._under_way[number]
 
+    def __contains__(self, note: bytes) -> bool:
+        return note in self._kept
+
     def first(self, most: int) -> list[bytes]:
         """Return the notes that were accepted first."""
         return list(islice(self._kept, most))
-
-    def without(self, notes: Iterable[bytes]) -> list[bytes]:
-        """Return the kept notes that are not among some others."""
-        return list(self._kept.keys() - set(notes))
 
     def forget(self, notes: Iterable[bytes]) -> None:
         """Forget notes that the table has."""
@@ -71,9 +70,8 @@ class OwnAcks:
         """Return a time: Redis has answered all acks for which it was asked before."""
         return min(shard_ms, next(iter(self._under_way.values()), shard_ms))
 
-    def on_announced(self, until: datetime, asked_s: float) -> None:
+    def on_announced(self, asked_s: float) -> None:
         """Note that the shard has an announcement, which it was asked to store at a time."""
-        self.announced = until
         self._announced_until_s = max(self._announced_until_s, asked_s + self._announced_s)
 
     def may_note(self, now_s: float) -> bool:
@@ -89,5 +87,5 @@ class OwnAcks:
         return is_soon and self._is_wanted(now_s)
 
     def may_withdraw(self, now_s: float) -> bool:
-        """Return whether the announcement is not needed any more."""
-        return self.is_idle and not self._is_wanted(now_s) and not self.may_note(now_s)
+        """Return whether no acks have come for a while, and the announcement is over."""
+        return not self._is_wanted(now_s) and not self.may_note(now_s)

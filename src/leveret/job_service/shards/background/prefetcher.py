@@ -316,17 +316,25 @@ class Prefetcher:
         self._notes.has_work.clear()
 
     async def _tidy_all(self, shard: Shard) -> None:
-        found = {*self._left, *self._notes.own_topics}
+        # First the topics whose announcements must be renewed in time.
+        found = dict.fromkeys([*self._notes.own_topics, *self._left])
         if self._redis.is_up:
-            found.update(await self._redis.prefetched_topics())
+            found |= dict.fromkeys(await self._redis.prefetched_topics())
             self._listed = set(found)  # grows when this node lists jobs of further topics
         for topic in found:
             if self._routes.is_on(topic, shard):
-                try:
-                    await self._tidy(topic)
-                except TopicStoppedError:  # while it is being moved, the others go on
-                    log.info("prefetched jobs of %s have to wait: it is being moved", topic[1])
-                    await self._routes.refresh()
+                await self._try_to_tidy(topic)
+                shard.require()
+
+    async def _try_to_tidy(self, topic: TopicName) -> None:
+        """Tidy one topic, or log why that is not possible: the others go on."""
+        try:
+            await self._tidy(topic)
+        except TopicStoppedError:
+            log.info("prefetched jobs of %s have to wait: it is being moved", topic[1])
+            await self._routes.refresh()
+        except JobsError as error:
+            log.info("prefetched jobs of %s have to wait: %s", topic[1], error)
 
     async def _tidy(self, topic: TopicName) -> None:
         await self._notes.write(topic, is_urgent=False, is_lazy=True)

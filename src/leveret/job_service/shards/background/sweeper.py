@@ -33,8 +33,11 @@ CLEAN_MANY: Final = 1_000  # deleted rows, from which a shard is cleaned again i
 CLEAN_REPORTS: Final = 4  # of a log at rest, after which a shard is cleaned again
 BUSY_SHARE: Final = 0.2  # of the interval at rest: until the next report of a log with a few jobs
 TURNS_EVERY_S: Final = 10.0  # between two looks for ranks of idle fair keys
-# The marks above the floor are those of jobs that came lately.
+# Announcements of a day ago are of nodes that are gone. The marks above the floor are those of jobs
+# that came lately.
 _FORGET: Final = (
+    "WITH old AS (DELETE FROM ack_nodes"
+    " WHERE written_until < coalesce($1, now()) - INTERVAL '1 day') "
     "SELECT leveret_forget_marks($2)"
     " + CASE WHEN $3 THEN leveret_forget_turns(coalesce($1, now()), $2) ELSE 0 END AS forgotten,"
     " EXISTS (SELECT FROM flush_marks WHERE id >= (SELECT floor FROM floors)) AS is_busy,"

@@ -46,9 +46,7 @@ class Ticker:
         self._signals = signals
         self._prefetcher = prefetcher
         self._notes = notes
-        self._silent_nodes = {
-            shard.index: SilentNodes(shard, tables.settings.silent_s) for shard in shards
-        }
+        self._silent_nodes = {shard.index: SilentNodes(shard, tables.settings) for shard in shards}
         self.is_draining = False  # schedules do not fire then
 
     async def run(self, shard: Shard) -> None:
@@ -102,8 +100,6 @@ class Ticker:
         if due_in_s is not None and due_in_s <= 0:
             await self.handle_due(shard)
             due_in_s = await self._ask(shard)
-            if due_in_s is not None and due_in_s <= 0:  # a lease may wait for acks of a node
-                await self._silent_nodes[shard.index].look(self._tables.given_time())
         if due_in_s is not None:
             shard.due.hear(due_in_s)
 
@@ -128,5 +124,8 @@ class Ticker:
             self._counters.of(topic).expired += int(row["expired"])
             await self._prefetcher.on_ready(topic)
             self._signals.notify(topic)
+        # Leases that ran out may wait for acks of a node.
+        silent_nodes = self._silent_nodes[shard.index]
+        await silent_nodes.look(self._tables.given_time(), self._notes.is_redis_read)
         if not self.is_draining:
             await self._schedules.fire(shard)

@@ -121,9 +121,28 @@ class PrefetchClient(RedisClient):
 
     async def note_acks(self, topic: TopicName, notes: list[bytes]) -> None:
         """Add notes of prefetched jobs that were acked."""
-        words = acked_name(topic), *notes
-        await self._ask(self._redis.sadd(redis_keys.ACKS, member_of(topic)))
-        await self._ask(self._redis.rpush(*words))
+
+        async def work() -> None:
+            async with self._redis.pipeline(transaction=True) as pipe:
+                pipe.rpush(acked_name(topic), *notes)
+                pipe.sadd(redis_keys.ACKS, member_of(topic))
+                await pipe.execute()
+
+        await self._ask(work())
+
+    async def missing_acks(self, topic: TopicName, notes: list[bytes]) -> list[bytes]:
+        """Return those of some notes of acks that Redis does not have."""
+        missing = dict.fromkeys(notes)
+        name, start = acked_name(topic), 0
+        while missing:
+            end = start + NOTES_MAX
+            found: list[bytes] = await self._ask(self._redis.lrange(name, start, end - 1))
+            for note in found:
+                missing.pop(note, None)
+            if len(found) < NOTES_MAX:
+                break
+            start = end
+        return list(missing)
 
     async def remove_noted(
         self, topic: TopicName, now_ms: int, handed: list[bytes], acked: list[bytes]

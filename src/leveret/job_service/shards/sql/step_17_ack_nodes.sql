@@ -9,6 +9,7 @@ CREATE TABLE ack_nodes (
     topic TEXT NOT NULL,
     node UUID NOT NULL,
     written_until TIMESTAMPTZ NOT NULL,  -- the table has its acks of all leases that ended by then
+    renewals BIGINT NOT NULL,  -- how often the node has renewed the announcement
     PRIMARY KEY (namespace, topic, node)
 );
 
@@ -16,11 +17,11 @@ CREATE TABLE ack_nodes (
 -- lease that its worker was told.
 --
 -- A job that was acked goes although it may have been leased again meanwhile: that would be its last
--- delivery. The update skips jobs that are being settled: no lease of theirs is left to note, and waiting
--- could deadlock.
+-- delivery. The update skips jobs that another call settles at this moment: their leases end with that call,
+-- and waiting could deadlock.
 --
 -- If `writer` is not NULL, this node announces itself: the table has all its acks of leases that ended by
--- `all_until`. If `is_last`, it withdraws the announcement with this time, but no later one.
+-- `all_until`. If `is_last`, it withdraws its announcements up to that time, but no later one.
 CREATE FUNCTION leveret_write_notes(
     ns TEXT, tp TEXT, acked_ids BIGINT[], acked_tokens BIGINT[], ids BIGINT[], tokens BIGINT[],
     ends TIMESTAMPTZ[], writer UUID, all_until TIMESTAMPTZ, is_last BOOLEAN
@@ -42,11 +43,22 @@ BEGIN
         WHERE i.id = h.id AND {{is_of_topic}};
     IF is_last THEN
         DELETE FROM ack_nodes
-            WHERE namespace = ns AND topic = tp AND node = writer AND written_until = all_until;
+            WHERE namespace = ns AND topic = tp AND node = writer AND written_until <= all_until;
     ELSIF writer IS NOT NULL THEN
-        INSERT INTO ack_nodes VALUES (ns, tp, writer, all_until)
-            ON CONFLICT (namespace, topic, node) DO UPDATE SET written_until = all_until;
+        INSERT INTO ack_nodes AS a VALUES (ns, tp, writer, all_until, 0)
+            ON CONFLICT (namespace, topic, node)
+            DO UPDATE SET written_until = all_until, renewals = a.renewals + 1;
     END IF;
+END $$;
+
+-- Removes the announcement of a node that is silent, unless the node has renewed it.
+CREATE FUNCTION leveret_remove_silent(
+    ns TEXT, tp TEXT, silent UUID, known_renewals BIGINT
+) RETURNS VOID LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM leveret_gate(ns, tp);
+    DELETE FROM ack_nodes
+        WHERE namespace = ns AND topic = tp AND node = silent AND renewals = known_renewals;
 END $$;
 
 -- Handles the jobs that are due, of one topic or of all: scheduled jobs become ready, leases that ran
