@@ -109,10 +109,20 @@ def embedded(folder: Path, **settings: Any) -> Iterator[EmbeddedService]:
         service.stop()
 
 
+def patient_shards() -> AbstractContextManager[Any]:
+    """Let nodes that start now wait long for Redis and shards, as a busy machine may need."""
+    settings = functools.partial(ShardsSettings, deadline_s=WITHIN_S, silent_s=2 * WITHIN_S)
+    return mock.patch("leveret.job_service.shards.ShardsSettings", settings)
+
+
 class ShardsService(EmbeddedService):
     """A broker in this process whose jobs are in Redis and two PostgreSQL databases."""
 
     keeps_leases = True
+
+    def start(self) -> None:
+        with patient_shards():
+            super().start()
 
     def pass_time(self, seconds: float) -> None:
         """Through every full minute on the way, as schedules have it."""
@@ -132,10 +142,6 @@ class ShardsService(EmbeddedService):
             asyncio.run_coroutine_threadsafe(_wake(self.server.node), loop).result(30)
 
 
-# No test of this suite is about a deadline: a busy machine may take longer than a user would wait.
-_patient_settings = functools.partial(ShardsSettings, deadline_s=WITHIN_S, silent_s=2 * WITHIN_S)
-
-
 async def _wake(node: Any) -> None:
     """What the store does by itself within half a second."""
     store = await node.jobs.store()
@@ -146,10 +152,7 @@ async def _wake(node: Any) -> None:
 @contextlib.contextmanager
 def shards(folder: Path, **settings: Any) -> Iterator[ShardsService]:
     """The store on Redis and PostgreSQL."""
-    with (
-        migrated(shared_postgres(), 2) as dsns,
-        mock.patch("leveret.job_service.shards.ShardsSettings", _patient_settings),
-    ):
+    with migrated(shared_postgres(), 2) as dsns:
         redis_url = shared_redis().fresh_url()
         settings |= {"jobs_redis": redis_url, "jobs_postgres": " ".join(dsns)}
         service = ShardsService(folder, **settings)

@@ -30,6 +30,7 @@ from tests.jobs.shards.deployment import (
     refuses,
     topic_on,
 )
+from tests.jobs.stores import patient_shards
 from tests.tls.certificates import TestAuthority
 from tools.ports import free_port
 from tools.services import Postgres, RedisServer
@@ -205,7 +206,7 @@ def test_a_shard_whose_disk_is_full_is_told_and_still_hands_out_jobs(
 @contextlib.contextmanager
 def served(folder: Path, redis_url: str, dsns: list[str]) -> Iterator[RunningBroker]:
     options: dict[str, Any] = {"jobs_redis": redis_url, "jobs_postgres": " ".join(dsns)}
-    with broker(http=True, disk=Disk(folder), **options) as running:
+    with patient_shards(), broker(http=True, disk=Disk(folder), **options) as running:
         yield running
 
 
