@@ -4,10 +4,12 @@ import asyncio
 import os
 import resource
 import signal
+import threading
 from pathlib import Path
 
 import pytest
 
+from leveret.checksum import crc32
 from leveret.errors import CorruptionError, JobsUnavailableError, NewerFormatError, StorageError
 from leveret.job_service.shards.buffered_job import BufferedJob, encode_job
 from leveret.job_service.shards.wal import Wal
@@ -81,16 +83,76 @@ def test_a_flipped_bit_in_the_last_record_cuts_it_off(tmp_path: Path) -> None:
         again.close()
 
 
+def inodes(paths: list[Path]) -> list[int]:
+    return [path.stat().st_ino for path in paths]
+
+
+def filled(folder: Path, *, is_synced: bool) -> None:
+    """Fill several files; end as if the node had been killed."""
+
+    async def main() -> None:
+        wal = opened(folder, "always")
+        for id in range(1, 100):
+            append(wal, [entry(id)])
+        if is_synced:
+            await wal.synced()
+        wal.close()
+
+    asyncio.run(main())
+    assert len(segments(folder)) > 2
+
+
+def damage(path: Path, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+
+
 def test_damage_before_the_last_file_is_told(tmp_path: Path) -> None:
+    filled(tmp_path, is_synced=True)
+    damage(segments(tmp_path)[0], 60)
+    with pytest.raises(CorruptionError, match="damaged"):
+        opened(tmp_path)
+
+
+def test_torn_ends_of_files_that_were_never_synced_are_cut_off(tmp_path: Path) -> None:
+    """The machine stopped before the sync of the first file had ended; the next one was begun."""
+    filled(tmp_path, is_synced=False)
+    first = segments(tmp_path)[0]
+    damage(first, first.stat().st_size - 10)
     wal = opened(tmp_path)
-    for id in range(1, 100):
-        append(wal, [entry(id)])
+    lost = set(range(1, 100)) - set(wal.outstanding)
+    assert len(lost) == 1
     wal.close()
-    first, *others = segments(tmp_path)
-    assert others
-    data = bytearray(first.read_bytes())
-    data[60] ^= 1
-    first.write_bytes(data)
+
+
+def test_a_file_that_a_later_run_has_synced_must_be_whole(tmp_path: Path) -> None:
+    filled(tmp_path, is_synced=False)
+
+    async def main() -> None:
+        wal = opened(tmp_path, "always")
+        await wal.synced()
+        wal.close()
+
+    asyncio.run(main())
+    damage(segments(tmp_path)[0], 60)
+    with pytest.raises(CorruptionError, match="damaged"):
+        opened(tmp_path)
+
+
+def test_a_file_of_version_1_must_be_whole_unless_it_is_the_last(tmp_path: Path) -> None:
+    filled(tmp_path, is_synced=False)
+    for path in segments(tmp_path):
+        data = bytearray(path.read_bytes())
+        data[4:8] = (1).to_bytes(4, "big")
+        data[24:28] = crc32(bytes(data[:24])).to_bytes(4, "big")
+        del data[28]
+        path.write_bytes(data)
+    wal = opened(tmp_path)
+    assert list(wal.outstanding) == list(range(1, 100))
+    assert wal.read([50]) == [entry(50)]
+    wal.close()
+    damage(segments(tmp_path)[0], 60)
     with pytest.raises(CorruptionError, match="damaged"):
         opened(tmp_path)
 
@@ -128,14 +190,12 @@ def test_a_second_process_cannot_use_the_directory(tmp_path: Path) -> None:
 
 
 def test_a_later_version_is_refused(tmp_path: Path) -> None:
-    from leveret.checksum import crc32
-
     wal = opened(tmp_path)
     append(wal, [entry(1)])
     wal.close()
     (path,) = segments(tmp_path)
     data = bytearray(path.read_bytes())
-    data[4:8] = (2).to_bytes(4, "big")
+    data[4:8] = (3).to_bytes(4, "big")
     data[24:28] = crc32(bytes(data[:24])).to_bytes(4, "big")
     path.write_bytes(data)
     with pytest.raises(NewerFormatError):
@@ -165,6 +225,101 @@ def test_a_full_disk_refuses_the_batch_and_keeps_the_rest(tmp_path: Path) -> Non
     assert list(again.outstanding) == [3]
     assert list(again.undone) == [1]
     again.close()
+
+
+class HeldSyncs:
+    """Syncs that take until they are let go, and then fail if `fault` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fault: OSError | None = None
+        self._may_end = threading.Event()
+        self._real = os.fsync
+        monkeypatch.setattr(os, "fsync", self._sync)
+
+    def _sync(self, descriptor: int) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        self._may_end.wait()
+        if self.fault is not None:
+            raise self.fault
+        self._real(descriptor)
+
+    def let_go(self) -> None:
+        self._may_end.set()
+
+
+@pytest.mark.parametrize("sync", ["always", "interval", "never"])
+def test_a_disk_that_does_not_answer_syncs_stops_no_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync: str
+) -> None:
+    async def main() -> None:
+        wal = opened(tmp_path, sync)
+        syncs = HeldSyncs(monkeypatch)
+        append(wal, [entry(1)])
+        waiting = asyncio.get_running_loop().create_task(wal.synced())
+        await asyncio.sleep(0)  # it begins
+        for id in range(2, 200):
+            append(wal, [entry(id)])
+        assert len(segments(tmp_path)) > 3
+        assert waiting.done() == (sync != "always")
+        syncs.let_go()
+        await waiting
+        await wal.synced()
+        wal.close()
+
+    asyncio.run(main())
+    monkeypatch.undo()
+    again = opened(tmp_path)
+    assert list(again.outstanding) == list(range(1, 200))
+    again.close()
+
+
+def test_a_sync_covers_all_files_that_were_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one in which only a job was taken back."""
+    synced: set[int] = set()
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_ino)
+        real(descriptor)
+
+    async def main() -> None:
+        wal = opened(tmp_path, "always")
+        monkeypatch.setattr(os, "fsync", fsync)
+        for id in range(1, 100):
+            append(wal, [entry(id)])
+        await wal.synced()
+        files = inodes(segments(tmp_path))
+        assert synced == {*files, *inodes([tmp_path])}
+        synced.clear()
+        wal.undo([1])
+        await wal.synced()
+        assert synced == {files[0]}
+        wal.close()
+
+    asyncio.run(main())
+
+
+def test_a_failed_sync_breaks_the_log_even_if_its_caller_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        wal = opened(tmp_path, "always")
+        syncs = HeldSyncs(monkeypatch)
+        append(wal, [entry(1)])
+        leaving = asyncio.get_running_loop().create_task(wal.synced())
+        await asyncio.sleep(0)
+        waiting = asyncio.get_running_loop().create_task(wal.synced())
+        await asyncio.sleep(0)
+        leaving.cancel()
+        syncs.fault = OSError("the disk is gone")
+        syncs.let_go()
+        with pytest.raises(JobsUnavailableError, match="the disk is gone"):
+            await waiting
+        wal.close()
+
+    asyncio.run(main())
 
 
 def test_always_syncs_before_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,7 +198,7 @@ class ShardsStore:
         missing.
         """
         self._started_s = asyncio.get_running_loop().time()
-        self._wal.open()
+        await asyncio.to_thread(self._wal.open)  # reads all its files
         await asyncio.gather(self._redis.probe(), *(shard.probe() for shard in self._shards))
         for shard in self._shards:
             if shard.is_up and not shard.is_stamped:  # it came up before the first shard

@@ -6,9 +6,9 @@ that byte in place, which needs no space and cannot be torn. A job is *outstandi
 known to be in its table, or taken back there too. A full file is deleted when none of its jobs is
 outstanding.
 
-Appending writes to the file at once; `sync` decides when it is on disk. After a write error the
-record is cut off again. Where that fails too, or a sync failed, the log is broken and accepts
-nothing until a restart.
+Appending writes to the file at once; `sync` decides when it is on disk. Syncs run in a thread, so a
+slow disk does not stop the node. After a write error the record is cut off again. Where that fails
+too, or a sync failed, the log is broken and accepts nothing until a restart.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ import struct
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,8 +28,11 @@ from leveret.errors import CorruptionError, JobsUnavailableError, NewerFormatErr
 from leveret.job_service.shards.buffered_job import BufferedJob, decode_job
 
 MAGIC: Final = b"LVJW"
-VERSION: Final = 1
+VERSION: Final = 2
 _HEADER: Final = struct.Struct(">4sI16sI")  # magic, version, origin, checksum of the fields before
+_FOLLOWS_BYTES: Final = 1  # behind the header, from version 2 on: how the files before may end
+UNSYNCED: Final = 0  # their last records may be missing or damaged
+SYNCED: Final = 1
 # Bytes after this head, checksum of the jobs, number of jobs.
 _RECORD: Final = struct.Struct(">III")
 _LENGTH: Final = struct.Struct(">I")
@@ -46,6 +50,14 @@ class JobPosition(NamedTuple):
     offset: int  # of the record's head
     number: int  # of the job in its record
     added_s: float  # by the clock of the event loop
+
+
+class _Header(NamedTuple):
+    """The header of a file."""
+
+    origin: uuid.UUID
+    follows_synced: bool
+    size: int
 
 
 class Wal:
@@ -66,7 +78,11 @@ class Wal:
         self._last = 0  # the segment that is written
         self._size = 0  # of that one
         self._fault = ""
-        self._is_dirty = False
+        self._writes = 0  # to all files
+        self._synced = 0  # how many of them are on disk
+        self._dirty: set[int] = set()  # segments with writes that no sync has begun to cover
+        self._is_listed = False  # the directory on disk has the last segment
+        self._follows_unsynced: list[int] = []  # segments whose header says so
         self._syncing: asyncio.Future[None] | None = None
         self._lock = -1
 
@@ -74,10 +90,15 @@ class Wal:
         """Read the files, cut off a torn end, and begin a new file."""
         self._directory.mkdir(parents=True, exist_ok=True)
         self._take_lock()
-        numbers = sorted(int(path.stem) for path in self._directory.glob("*.wal"))
-        for number in numbers:
-            self._read_segment(number, is_last=number == numbers[-1])
-        self._begin((numbers or [0])[-1] + 1)
+        headers = self._read_headers()
+        for number, (header, may_be_torn) in headers.items():
+            self._read_segment(number, header.size, may_be_torn)
+            self.origin = header.origin
+            if not header.follows_synced:
+                self._follows_unsynced.append(number)
+        self._begin(max(headers, default=0) + 1)
+        _sync_directory(self._directory)
+        self._is_listed = True
         self._drop_settled()
 
     def _take_lock(self) -> None:
@@ -91,35 +112,35 @@ class Wal:
     def _path(self, segment: int) -> Path:
         return self._directory / f"{segment:012}.wal"
 
-    def _read_segment(self, segment: int, is_last: bool) -> None:
+    def _read_headers(self) -> dict[int, tuple[_Header, bool]]:
+        """Return the header of each file, and whether its end may be torn."""
+        found: dict[int, tuple[_Header, bool]] = {}
+        may_be_torn = True
+        for path in sorted(self._directory.glob("*.wal"), reverse=True):
+            header = _read_header(path)
+            if header is None:
+                path.unlink()  # the node died before the file had a record
+                continue
+            found[int(path.stem)] = header, may_be_torn
+            may_be_torn = not header.follows_synced
+        return dict(sorted(found.items()))
+
+    def _read_segment(self, segment: int, start: int, may_be_torn: bool) -> None:
         path = self._path(segment)
         data = path.read_bytes()
-        if not self._read_header(path, data):
-            path.unlink()  # the node died before the file had a record
-            return
         self._files[segment] = os.open(path, os.O_RDWR)
-        offset = _HEADER.size
-        for offset, states, _ in _records(data):
+        end = start
+        for offset, states, record_end in _records(data, start):
             self._load(segment, offset, states, data)
-        end = _end_of(data)
+            end = record_end
         if end < len(data):
-            if not is_last and _has_more(data, end):
+            if not may_be_torn and _has_more(data, end):
                 raise CorruptionError(
                     f"{path} is damaged at byte {end}; set it aside to start without it"
                 )
             log.warning("cut %d bytes of a torn end off %s", len(data) - end, path.name)
             os.ftruncate(self._files[segment], end)
-
-    def _read_header(self, path: Path, data: bytes) -> bool:
-        if len(data) < _HEADER.size:
-            return False
-        magic, version, origin, checksum = _HEADER.unpack_from(data)
-        if magic != MAGIC or checksum != crc32(data[: _HEADER.size - 4]):
-            raise CorruptionError(f"{path} is not a log of jobs")
-        if version > VERSION:
-            raise NewerFormatError(f"{path} was written by a later version")
-        self.origin = uuid.UUID(bytes=origin)
-        return True
+        self._note_write(segment)  # a run that was killed may not have synced it
 
     def _load(self, segment: int, offset: int, states: bytes, data: bytes) -> None:
         for index, raw in enumerate(_jobs(data, offset)):
@@ -130,12 +151,14 @@ class Wal:
     def _begin(self, segment: int) -> None:
         path = self._path(segment)
         head = _HEADER.pack(MAGIC, VERSION, self.origin.bytes, 0)[:-4]
+        head += _LENGTH.pack(crc32(head)) + bytes([UNSYNCED])
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         self._files[segment] = descriptor
-        os.write(descriptor, head + _LENGTH.pack(crc32(head)))
-        self._last, self._size = segment, _HEADER.size
+        os.write(descriptor, head)
+        self._last, self._size = segment, len(head)
+        self._is_listed = False
+        self._follows_unsynced.append(segment)
         self._counts[segment] += 0
-        _sync_directory(self._directory)
 
     def append(self, jobs: list[BufferedJob], raw: list[bytes], now_s: float) -> None:
         """Write a batch as one record; JobsUnavailableError where nothing of it was written.
@@ -145,8 +168,10 @@ class Wal:
         self._require()
         record = _record(raw)
         try:
-            if self._size + len(record) > self._segment_bytes and self._size > _HEADER.size:
-                self._roll()
+            is_empty = self._size == _HEADER.size + _FOLLOWS_BYTES
+            if self._size + len(record) > self._segment_bytes and not is_empty:
+                self._begin(self._last + 1)
+                self._drop_settled()
             self._write(record)
         except OSError as error:
             raise JobsUnavailableError(
@@ -157,16 +182,15 @@ class Wal:
         self._counts[self._last] += len(jobs)
         self.appended += len(jobs)
         self._size += len(record)
-        self._is_dirty = True
+        self._note_write(self._last)
+
+    def _note_write(self, segment: int) -> None:
+        self._writes += 1
+        self._dirty.add(segment)
 
     def _require(self) -> None:
         if self._fault:
             raise JobsUnavailableError(f"the local log of jobs is broken: {self._fault}")
-
-    def _roll(self) -> None:
-        os.fsync(self._files[self._last])
-        self._begin(self._last + 1)
-        self._drop_settled()
 
     def _write(self, record: bytes) -> None:
         descriptor = self._files[self._last]
@@ -200,7 +224,7 @@ class Wal:
         except OSError as error:
             self._fault = f"a job could not be taken back: {error}"
             log.error("%s", self._fault)
-        self._is_dirty = True
+        self._note_write(position.segment)
 
     def settle(self, ids: Iterable[int]) -> None:
         """Forget jobs that their tables know of."""
@@ -218,6 +242,7 @@ class Wal:
     def _drop(self, segment: int) -> None:
         os.close(self._files.pop(segment))
         self._counts.pop(segment, None)
+        self._dirty.discard(segment)
         self._path(segment).unlink(missing_ok=True)
 
     @property
@@ -231,32 +256,59 @@ class Wal:
             await self._sync()
 
     async def _sync(self) -> None:
-        while self._syncing is not None:  # it began before our bytes were written
-            await asyncio.wait([self._syncing])
-            await asyncio.sleep(0)  # the task that began it must see its end first
-        self._require()
-        if not self._is_dirty:
-            return
-        self._is_dirty = False
-        loop = asyncio.get_running_loop()
-        # A duplicate, so that deleting the file meanwhile does not close it under the thread.
-        copy = os.dup(self._files[self._last])
-        self._syncing = loop.run_in_executor(None, _sync_and_close, copy)
+        """Return when everything that is written now is on disk."""
+        writes = self._writes
+        while self._synced < writes:
+            self._require()
+            await asyncio.wait([self._syncing or self._begin_sync()])
+
+    def _begin_sync(self) -> "asyncio.Future[None]":
+        # Duplicates, so that deleting a file meanwhile does not close it under the thread.
+        copies: list[int] = []
         try:
-            await asyncio.shield(self._syncing)
+            copies.extend(os.dup(self._files[segment]) for segment in sorted(self._dirty))
         except OSError as error:
+            _close_all(copies)
+            raise JobsUnavailableError(
+                f"the local log of jobs cannot be synced: {error}"
+            ) from error
+        self._dirty.clear()
+        directory = None if self._is_listed else self._directory
+        loop = asyncio.get_running_loop()
+        self._syncing = loop.run_in_executor(None, _sync_and_close, copies, directory)
+        self._syncing.add_done_callback(partial(self._on_synced, self._writes, self._last))
+        return self._syncing
+
+    def _on_synced(self, writes: int, last: int, done: "asyncio.Future[None]") -> None:
+        """Note what a sync has covered: all writes before it, when `last` was the last segment."""
+        self._syncing = None
+        if done.cancelled():
+            self._fault = "a sync was cancelled"
+        elif error := done.exception():
             self._fault = f"a sync failed: {error}"
-            raise JobsUnavailableError(f"the local log of jobs is broken: {error}") from error
-        finally:
-            self._syncing = None
+        else:
+            self._synced = writes
+            self._is_listed |= last == self._last
+            self._note_synced_before(last)
+
+    def _note_synced_before(self, last: int) -> None:
+        """Write to the headers up to that of `last` that the files before are on disk."""
+        while self._follows_unsynced and self._follows_unsynced[0] <= last:
+            descriptor = self._files.get(self._follows_unsynced.pop(0))
+            if descriptor is not None:
+                try:
+                    os.pwrite(descriptor, bytes([SYNCED]), _HEADER.size)
+                except OSError as error:  # a start takes damage in the files before for a torn end
+                    log.warning("the header of a file of jobs cannot be written: %s", error)
 
     async def run(self, interval_s: float) -> None:
         """Sync at an interval until cancelled, if the policy asks for that."""
         while True:
             await asyncio.sleep(interval_s)
-            if self._is_dirty and self._policy == "interval" and not self._fault:
+            if self._dirty and self._policy == "interval" and not self._fault:
                 try:
                     await self._sync()
+                    self._require()
                 except JobsUnavailableError as error:
                     log.error("%s", error)
 
@@ -305,9 +357,27 @@ def _record(raw: list[bytes]) -> bytes:
     return b"".join((_RECORD.pack(len(states) + len(body), crc32(body), len(raw)), states, body))
 
 
-def _records(data: bytes) -> Iterator[tuple[int, bytes, int]]:
+def _read_header(path: Path) -> _Header | None:
+    """Return the header of a file; None if it is not whole."""
+    with path.open("rb") as file:
+        data = file.read(_HEADER.size + _FOLLOWS_BYTES)
+    if len(data) < _HEADER.size or not any(data):
+        return None
+    magic, version, origin, checksum = _HEADER.unpack_from(data)
+    if magic != MAGIC or checksum != crc32(data[: _HEADER.size - 4]):
+        raise CorruptionError(f"{path} is not a log of jobs")
+    if version > VERSION:
+        raise NewerFormatError(f"{path} was written by a later version")
+    if version == 1:
+        return _Header(uuid.UUID(bytes=origin), True, _HEADER.size)
+    if len(data) < _HEADER.size + _FOLLOWS_BYTES:
+        return None
+    return _Header(uuid.UUID(bytes=origin), data[_HEADER.size] == SYNCED, len(data))
+
+
+def _records(data: bytes, start: int) -> Iterator[tuple[int, bytes, int]]:
     """Return offset, states and end of each whole record."""
-    offset = _HEADER.size
+    offset = start
     while offset + _RECORD.size <= len(data):
         length, checksum, count = _RECORD.unpack_from(data, offset)
         start, end = offset + _RECORD.size, offset + _RECORD.size + length
@@ -317,10 +387,6 @@ def _records(data: bytes) -> Iterator[tuple[int, bytes, int]]:
             return
         yield offset, data[start : start + count], end
         offset = end
-
-
-def _end_of(data: bytes) -> int:
-    return max((end for _, _, end in _records(data)), default=_HEADER.size)
 
 
 def _has_more(data: bytes, end: int) -> bool:
@@ -337,10 +403,19 @@ def _jobs(data: bytes, offset: int) -> Iterator[bytes]:
         at += _LENGTH.size + size
 
 
-def _sync_and_close(descriptor: int) -> None:
+def _sync_and_close(descriptors: list[int], directory: Path | None) -> None:
+    """Sync files, and the directory unless it is None."""
     try:
-        os.fsync(descriptor)
+        for descriptor in descriptors:
+            os.fsync(descriptor)
+        if directory is not None:
+            _sync_directory(directory)
     finally:
+        _close_all(descriptors)
+
+
+def _close_all(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
         os.close(descriptor)
 
 
