@@ -13,6 +13,7 @@ from leveret.errors import JobsDrainingError, JobsUnavailableError
 from leveret.job_model import Handle, Outcome
 from leveret.job_service.shards import ShardsStore
 from leveret.job_service.shards.buffered_job import decode_job
+from leveret.job_service.shards.settings import FLUSH_BYTES
 from tests.jobs.shards.deployment import (
     QUICK,
     QUIET,
@@ -349,7 +350,7 @@ def test_a_flusher_that_comes_late_does_not_bring_back_what_is_done(deployment: 
             hold_flushers(first)
             hold_flushers(second)
             await first.enqueue([new(topic[1], b"1")])
-            read = [decode_job(raw) for raw in await second._redis.read(topic, 10)]
+            read = [decode_job(raw) for raw in await second._redis.read(topic, 10, FLUSH_BYTES)]
             assert await until(first, topic[1], 1) == [b"1"]
             await second._tables.put(second._shards[0], read)
             assert await drain(first, topic[1]) == []

@@ -9,6 +9,7 @@ from msgspec import structs
 from leveret.job_model import Handle
 from leveret.job_service.shards import ShardsStore, migration
 from leveret.job_service.shards.buffered_job import BufferedJob
+from leveret.job_service.shards.settings import FLUSH_BYTES
 from leveret.job_service.snowflake import first_of
 from tests.jobs.shards.deployment import QUIET, TOPIC, WITHIN_S, Deployment, drain, handles, new
 
@@ -108,7 +109,7 @@ def test_flushed_jobs_leave_the_buffer_and_no_other(
             if already_gone:  # another node has flushed them
                 await store._redis.trim(TOPIC, ids[:already_gone], None)
             await store._redis.trim(TOPIC, ids[:4], None)
-            left = await store._redis.read(TOPIC, 10)
+            left = await store._redis.read(TOPIC, 10, FLUSH_BYTES)
             assert [int.from_bytes(raw[:8], "big") for raw in left] == ids[max(4, already_gone) :]
             assert ((*TOPIC,) in await store._redis.buffers()) == bool(left)
             await store._redis.trim(TOPIC, ids[4:], None)

@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 
+from leveret.errors import JobsUnavailableError
 from leveret.job_model import ERROR_BYTES_MAX, Failure, Handle, Job, LeasedJob, Outcome
 from leveret.job_service.shards.buffered_job import BufferedJob
+from leveret.job_service.shards.insert_limit import InsertLimit
 from leveret.job_service.shards.routing import slot_of, to_signed
 from leveret.job_service.shards.server_health import Time
 from leveret.job_service.shards.settings import ShardsSettings
@@ -43,6 +45,7 @@ class Tables:
         self.forced: set[int] = (
             set()
         )  # shards that had forgotten our log: jobs below the floor are inserted too
+        self._insert_limits: dict[int, InsertLimit] = {}  # by shard
 
     def given_time(self) -> datetime | None:
         """Return the time that a shard must use; None if it uses its own `now()`."""
@@ -52,7 +55,26 @@ class Tables:
         """Insert jobs that the shard does not know.
 
         Return, by the id of a job whose key is taken, the id of the first job with that key.
+        `insert_limit` says how many jobs may come together.
         """
+        limit, is_up = self.insert_limit(shard), shard.is_up
+        try:
+            found = await self._put(shard, jobs)
+        except JobsUnavailableError:
+            if is_up:
+                limit.on_failed()
+            raise
+        limit.on_done()
+        return found
+
+    def insert_limit(self, shard: Shard) -> InsertLimit:
+        """Return how many jobs the next insert shall take."""
+        limit = self._insert_limits.get(shard.index)
+        if limit is None:
+            limit = self._insert_limits[shard.index] = InsertLimit(self.settings.flush_max)
+        return limit
+
+    async def _put(self, shard: Shard, jobs: list[BufferedJob]) -> dict[int, int]:
         jobs = sorted(jobs, key=lambda job: job.id)
         later = [after_ms for job in jobs if (after_ms := _after_ms(job)) is not None]
         if _are_plain(jobs):

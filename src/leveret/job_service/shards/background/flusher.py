@@ -21,7 +21,6 @@ from leveret.job_service.shards.buffered_job import BufferedJob, decode_job
 from leveret.job_service.shards.ready_signals import ReadySignals
 from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.routing import ShardMap
-from leveret.job_service.shards.settings import FLUSH_BYTES
 from leveret.job_service.shards.shard import Shard, TopicStoppedError
 from leveret.job_service.shards.tables import Tables
 from leveret.job_service.shards.topic_name import TopicName
@@ -169,21 +168,22 @@ class Flusher:
 
     async def _flush_some(self, topics: list[TopicName]) -> list[TopicName]:
         """Insert one batch; return the topics that may have more jobs."""
-        settings = self._tables.settings
+        limit = self._tables.insert_limit(self.shard)
         taken: dict[TopicName, list[BufferedJob]] = {}
         left: list[TopicName] = []
         count = size = 0
         for number, topic in enumerate(topics):
-            if count >= settings.flush_max or size >= FLUSH_BYTES:
+            if count >= limit.jobs or size >= limit.bytes:
                 left += topics[number:]
                 break
-            raw = await self._redis.read(topic, settings.flush_max - count)
+            raw = await self._redis.read(topic, limit.jobs - count, limit.bytes - size)
             if not raw:
                 continue
-            taken[topic] = _decoded(raw)
+            if jobs := _decoded(raw):
+                taken[topic] = jobs
             count += len(raw)
             size += sum(map(len, raw))
-            if count >= settings.flush_max or size >= FLUSH_BYTES:
+            if count >= limit.jobs or size >= limit.bytes:
                 left.append(topic)
         if taken:
             await self._insert(taken)

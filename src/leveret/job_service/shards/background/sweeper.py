@@ -135,6 +135,14 @@ class Sweeper:
                     await self._put_to(shard, jobs)
 
     async def _put_to(self, shard: Shard, jobs: list[BufferedJob]) -> None:
+        """Insert jobs, as many at a time as the shard takes."""
+        left = jobs
+        while left:
+            count = self._tables.insert_limit(shard).fitting(left)
+            await self._put_together(shard, left[:count])
+            left = left[count:]
+
+    async def _put_together(self, shard: Shard, jobs: list[BufferedJob]) -> None:
         try:
             await self._tables.put(shard, jobs)
         except TopicStoppedError:

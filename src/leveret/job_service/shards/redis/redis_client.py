@@ -41,7 +41,7 @@ from leveret.job_service.shards.redis.prefetch_keys import (
 )
 from leveret.job_service.shards.redis.scripts import load_script
 from leveret.job_service.shards.server_health import ServerHealth, Time
-from leveret.job_service.shards.settings import FLUSH_BYTES, FLUSH_READ, ShardsSettings
+from leveret.job_service.shards.settings import FLUSH_READ, ShardsSettings
 from leveret.job_service.shards.topic_name import TopicName
 
 Answer = TypeVar("Answer")
@@ -89,6 +89,7 @@ class RedisClient:
         self._lone_head: Final = lru_cache(NAMES_KEPT)(self._make_lone_head)
         self._push_with_keys: Final = self._script("push_with_keys", 2)
         self._count_waiting: Final = self._script("count_waiting", 5)
+        self._read_buffer: Final = self._script("read_buffer", 1)
         self._trim: Final = self._script("remove_flushed", 3)
         self._rate: Any = self._redis.register_script(load_script("count_rate"))
         self._renew: Any = self._redis.register_script(load_script("renew_node_number"))
@@ -295,27 +296,18 @@ class RedisClient:
         members: set[bytes] = await self._ask(self._redis.smembers(redis_keys.BUFFERS))
         return [topic_of(member) for member in members]
 
-    async def read(self, topic: TopicName, most: int) -> list[bytes]:
-        """Return the first jobs of a buffer, as many as fit into one insert."""
+    async def read(self, topic: TopicName, most: int, bytes_max: int) -> list[bytes]:
+        """Return the first jobs of a buffer, until there are `most` or they have `bytes_max`."""
         found: list[bytes] = []
         size = 0
-        while len(found) < most and size < FLUSH_BYTES:
-            end = min(len(found) + FLUSH_READ, most) - 1
-            some = await self._read_list(_buffer_names(topic)[0], len(found), end)
+        while len(found) < most and size < bytes_max:
+            numbers = len(found), min(FLUSH_READ, most - len(found)), bytes_max - size
+            words = [_buffer_names(topic)[0], *(b"%d" % number for number in numbers)]
+            some = await self._run_on(self._background, self._read_buffer, words)
+            if not some:
+                break
             found += some
             size += sum(map(len, some))
-            if len(some) < FLUSH_READ:
-                break
-        return found
-
-    async def _read_list(self, key: bytes, start: int, end: int) -> list[bytes]:
-        words = b"LRANGE", key, b"%d" % start, b"%d" % end
-        try:
-            found: list[bytes] = await self._background.ask(
-                encode_array_head(len(words)) + encode_words(words)
-            )
-        except Exception as error:
-            raise self._error_of(error) from error
         return found
 
     async def trim(self, topic: TopicName, ids: list[int], priority: int | None) -> bool:
