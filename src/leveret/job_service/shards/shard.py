@@ -29,6 +29,7 @@ from leveret.errors import (
 )
 from leveret.job_service.shards import keepalive
 from leveret.job_service.shards.connecting import connect, pooler_error, shown_address
+from leveret.job_service.shards.countdown import Deadline
 from leveret.job_service.shards.due_times import DueTimes
 from leveret.job_service.shards.migration import migrate
 from leveret.job_service.shards.server_health import ServerHealth, Time
@@ -57,6 +58,10 @@ log = logging.getLogger(__name__)
 
 class TopicStoppedError(JobsError):
     """The topic is being moved, or is on another shard now."""
+
+
+class _StoodStillError(Exception):
+    """This node stood still during a call, which PostgreSQL has ended."""
 
 
 class Shard:
@@ -163,21 +168,26 @@ class Shard:
         return found
 
     async def run(self, work: Work[Answer]) -> Answer:
-        """Do work on a connection within the deadline; try again after a conflict."""
+        """Do work on a connection within the deadline; try again what was rolled back."""
         for _ in range(RETRIES):
             try:
                 return await self._run_once(work)
             except _CONFLICT_ERRORS as error:
                 log.info("%s ended a transaction, which is tried again: %s", self.name, error)
+            except _StoodStillError:
+                log.info("%s is asked again: this node stood still meanwhile", self.name)
         raise JobsUnavailableError(f"{self.name} is too busy with conflicting transactions")
 
     async def _run_once(self, work: Work[Answer]) -> Answer:
         self.require()
+        deadline = Deadline(self._settings.deadline_s)
         try:
-            async with asyncio.timeout(self._settings.deadline_s):
-                async with self._room:
-                    return await self._with_connection(work)
+            async with deadline, self._room:
+                return await self._with_connection(work)
         except DOWN_ERRORS as error:
+            # PostgreSQL has a deadline of its own, and cannot know why the node did not go on.
+            if isinstance(error, asyncpg.QueryCanceledError) and deadline.stood_still:
+                raise _StoodStillError from error
             self._open_breaker(error)
             raise JobsUnavailableError(f"{self.name} does not answer: {_reason(error)}") from error
         except _CONFLICT_ERRORS:
@@ -288,7 +298,7 @@ class Shard:
     async def _probe(self) -> None:
         began_s = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(self._settings.deadline_s):
+            async with Deadline(self._settings.deadline_s):
                 await (self._ask() if self.is_up else self._come_up())
         except (*DOWN_ERRORS, asyncpg.PostgresError, JobsUnavailableError) as error:
             self._open_breaker(error)
@@ -449,7 +459,7 @@ def _retrieve(task: "asyncio.Task[None]") -> None:
 
 
 def _reason(error: BaseException) -> str:
-    if isinstance(error, TimeoutError):
+    if isinstance(error, (TimeoutError, asyncpg.QueryCanceledError)):
         return "no answer within the deadline"
     if isinstance(error, asyncpg.InternalClientError):
         # So asyncpg fails if the server has sent its last words, but not yet the end of the stream.

@@ -18,6 +18,7 @@ from leveret.errors import CorruptionError, JobsUnavailableError
 from leveret.job_model import PRIORITY_DEFAULT, PRIORITY_MAX
 from leveret.job_service.shards.background.prefetcher import Prefetcher
 from leveret.job_service.shards.buffered_job import BufferedJob, decode_job
+from leveret.job_service.shards.countdown import Deadline
 from leveret.job_service.shards.ready_signals import ReadySignals
 from leveret.job_service.shards.redis.redis_client import RedisClient
 from leveret.job_service.shards.routing import ShardMap
@@ -95,7 +96,7 @@ class Flusher:
             asked = self._asked[topic] = asyncio.get_running_loop().create_future()
         self._wake.set()
         self._hurry_up()
-        async with asyncio.timeout(self._tables.settings.deadline_s):
+        async with Deadline(self._tables.settings.deadline_s):
             await asyncio.shield(asked)
 
     def _hurry_up(self) -> None:

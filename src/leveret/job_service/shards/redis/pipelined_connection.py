@@ -26,6 +26,7 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ResponseError
 
 from leveret.job_service.shards import keepalive
+from leveret.job_service.shards.countdown import Countdown, Deadline
 
 COMMANDS_MAX: Final = 256  # sent together
 BYTES_MAX: Final = 16 * 1024 * 1024  # sent together, unless a single command is larger
@@ -53,7 +54,7 @@ class PipelinedConnection:
         self._asked_s = 0.0  # when they were sent
         # Looks for answers that are late. It stays when answers come: a timer for each command
         # would cost more than sending it.
-        self._watch: asyncio.TimerHandle | None = None
+        self._watch: Countdown | None = None
         self.run = b""  # the run of Redis that the last connection has reached; empty: not known
 
     async def ask(self, command: bytes, run: bytes = b"") -> Any:
@@ -92,7 +93,7 @@ class PipelinedConnection:
         """Connect, and send the commands that wait."""
         connection = self._pool.make_connection()
         try:
-            async with asyncio.timeout(self._deadline_s):
+            async with Deadline(self._deadline_s):
                 await connection.connect()
                 self.run = await _run_of(connection)
                 if connection._reader.at_eof():  # `_Link` would not see the end any more
@@ -131,7 +132,7 @@ class PipelinedConnection:
                 loop = asyncio.get_running_loop()
                 self._is_asked, self._asked_s = True, loop.time()
                 if self._watch is None:
-                    self._watch = loop.call_later(self._deadline_s, self._on_watch)
+                    self._watch = Countdown(self._deadline_s, self._on_watch)
                 return
 
     def _on_watch(self) -> None:
@@ -142,7 +143,7 @@ class PipelinedConnection:
         loop = asyncio.get_running_loop()
         end_s = self._asked_s + self._deadline_s
         if loop.time() < end_s:
-            self._watch = loop.call_at(end_s, self._on_watch)
+            self._watch = Countdown(end_s - loop.time(), self._on_watch)
         else:
             self._fail(TimeoutError())
 

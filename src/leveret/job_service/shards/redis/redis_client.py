@@ -24,6 +24,7 @@ from leveret.job_model import WAIT_MS_MAX
 from leveret.job_service.shards import keepalive
 from leveret.job_service.shards.addresses import CLUSTER, SENTINEL
 from leveret.job_service.shards.buffered_job import BufferedJob, encode_id
+from leveret.job_service.shards.countdown import Deadline
 from leveret.job_service.shards.redis import keys as redis_keys
 from leveret.job_service.shards.redis.pipelined_connection import (
     PING,
@@ -107,7 +108,7 @@ class RedisClient:
 
     async def _ask(self, question: Awaitable[Answer]) -> Answer:
         try:
-            async with asyncio.timeout(self._settings.deadline_s):
+            async with Deadline(self._settings.deadline_s):
                 return await question
         except (RedisError, OSError, TimeoutError) as error:
             raise self._error_of(error) from error
@@ -126,7 +127,7 @@ class RedisClient:
         """Ask Redis for its time, and write a key; open or close the breaker by the result."""
         asked_ms = self._clock.now_ms()
         try:
-            async with asyncio.timeout(self._settings.deadline_s):
+            async with Deadline(self._settings.deadline_s):
                 if not self.is_up:
                     await self._require_single()  # first: a Sentinel does not tell the time
                 seconds, microseconds = await self._redis.time()
