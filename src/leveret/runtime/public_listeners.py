@@ -29,7 +29,7 @@ from leveret.listening import (
     Refusals,
     bound_sockets,
 )
-from leveret.runtime.relays import Relayed, RelayEnd, Relays
+from leveret.runtime.relays import ClientEnd, Relayed, Relays
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ class PublicListeners:
         self.abort_relayed()
 
 
-class _ClientEnd(RelayEnd):
+class _ClientEnd(ClientEnd):
     """The connection of the client itself."""
 
     def __init__(self, listeners: PublicListeners, service: str, client: Client) -> None:
