@@ -92,11 +92,44 @@ def test_much_that_waits_to_be_written_is_written() -> None:
     assert publisher.blocks() == before + 1
 
 
-def test_wait_ends_after_a_time_and_no_answers_are_expected_for_a_while() -> None:
+def test_message_of_another_client_ends_the_wait() -> None:
     publisher = _Publisher()
-    other = publisher.opened(is_relayed=False)
+    other = publisher.opened(is_relayed=True)
+    publisher.send(1)
     before = publisher.blocks()
     other.feed(publish(1, "q", b"m", PERSISTENT))
+    assert publisher.blocks() == before + 1
+
+
+def test_no_wait_begins_while_a_message_of_another_client_waits() -> None:
+    publisher = _Publisher()
+    other = publisher.opened(is_relayed=True)
+    publisher.stage.followers.bytes_max = 1  # one block at a time
+    publisher.send(WINDOW)
+    before = publisher.blocks()
+    other.feed(publish(1, "q", b"m", PERSISTENT))
+    publisher.commit()
+    assert publisher.blocks() == before + 1
+
+
+def test_publisher_whose_answer_is_there_waits_for_no_other() -> None:
+    publisher = _Publisher()
+    peers = [publisher.peer, publisher.opened(is_relayed=True)]
+    window = b"".join(publish(1, "q", b"m", PERSISTENT) for _ in range(WINDOW))
+    publisher.send(WINDOW)
+    peers[1].feed(window)
+    publisher.commit()
+    before = publisher.blocks()
+    publisher.send(1)
+    assert publisher.blocks() == before
+    peers[1].feed(window)
+    assert publisher.blocks() == before + 1
+
+
+def test_wait_ends_after_a_time_and_no_answers_are_expected_for_a_while() -> None:
+    publisher = _Publisher()
+    before = publisher.blocks()
+    publisher.send(1)
     assert publisher.blocks() == before
     publisher.stage.run_timers()
     assert publisher.blocks() == before + 1
@@ -104,13 +137,13 @@ def test_wait_ends_after_a_time_and_no_answers_are_expected_for_a_while() -> Non
         publisher.send(WINDOW)
         publisher.commit()
         before = publisher.blocks()
-        other.feed(publish(1, "q", b"m", PERSISTENT))
+        publisher.send(1)
         assert publisher.blocks() == before + 1
         publisher.commit()
     publisher.send(WINDOW)
     publisher.commit()
     before = publisher.blocks()
-    other.feed(publish(1, "q", b"m", PERSISTENT))
+    publisher.send(1)
     assert publisher.blocks() == before
 
 

@@ -7,7 +7,9 @@ messages stay divided into two blocks from then on. A block costs all nodes writ
 and wake-ups, whatever its size. So the log waits until all pieces are there.
 
 A wait ends when most of an answer has come, when much waits to be written, or after one to two
-`WAIT_S`. After a wait in vain no answers are expected for a while, and for longer each time: some
+`WAIT_S`. No client waits for another one: there is no wait while the next block holds something of
+a client whose answer is not awaited, and the first answer that is there ends the wait for all
+others. After a wait in vain no answers are expected for a while, and for longer each time: some
 publishers wait until all their messages are confirmed, or have nothing to send. A commit that
 confirms few messages is not followed by a wait, so that a client that sends one message at a time
 is as quick as without it.
@@ -42,6 +44,7 @@ class AnswerWait:
         self._on_late = on_late  # called when a wait ends without the answers
         self._confirmed: dict[SessionBase, int] = {}  # messages that the last commit has confirmed
         self._goals: dict[SessionBase, int] = {}  # `publish_seq` at which an answer has come
+        self._waiting: dict[SessionBase, None] = {}  # sessions that wait for the next block
         self._is_timed = False  # a timer runs; it is never cancelled, and serves several waits
         self._is_young = False  # the wait has begun after the timer
         self._vain: i64 = 0  # waits in vain that nothing has made up for
@@ -53,14 +56,44 @@ class AnswerWait:
         if session.is_relayed:
             self._confirmed[session] = self._confirmed.get(session, 0) + int(count)
 
+    def note_waiting(self, session: SessionBase) -> None:
+        """Note a session that waits for the next block. It waits for no answer but its own."""
+        self._waiting[session] = None
+        goals = self._goals
+        if goals:
+            goal = goals.get(session, -1)
+            if goal < 0:
+                self.stop()
+            elif session.publish_seq >= goal:
+                self._note_met()
+                self.stop()
+
+    def note_taken(self) -> None:
+        """Note that the next block was taken: nobody waits for the one behind it."""
+        self._waiting.clear()
+
     def begin(self) -> None:
         """Begin to wait for the answers to the confirms of a commit, if that is worth it."""
-        if not self._confirmed:
+        confirmed = self._confirmed
+        if not confirmed:
             return
-        for session, count in self._confirmed.items():
-            if count >= self.confirmed_min:
-                self._expect(session, count)
-        self._confirmed.clear()
+        if self._has_others():
+            self.stop()
+        else:
+            for session, count in confirmed.items():
+                if count >= self.confirmed_min:
+                    self._expect(session, count)
+        confirmed.clear()
+
+    def _has_others(self) -> bool:
+        """Return True if a session waits for the next block whose answer will not be awaited."""
+        if len(self._waiting) > len(self._confirmed) + len(self._goals):
+            return True
+        for session in self._waiting:
+            if session not in self._goals:
+                if self._confirmed.get(session, 0) < self.confirmed_min:
+                    return True
+        return False
 
     def _expect(self, session: SessionBase, count: i64) -> None:
         if self._skips > 0:
@@ -75,18 +108,9 @@ class AnswerWait:
 
     def lasts(self, waiting_bytes: i64) -> bool:
         """Return True while the next block should wait. `waiting_bytes` is its size so far."""
-        goals = self._goals
-        if not goals:
-            return False
-        if waiting_bytes < WAITING_BYTES_MAX:
-            while goals:
-                session = next(iter(goals))
-                if session.publish_seq < goals[session]:
-                    return True
-                del goals[session]
-            self._note_met()
-        self.stop()
-        return False
+        if self._goals and waiting_bytes >= WAITING_BYTES_MAX:
+            self.stop()
+        return bool(self._goals)
 
     def _note_met(self) -> None:
         self._met += 1

@@ -117,6 +117,7 @@ class ReplicatedLog(Log):
 
     def _write_block(self) -> None:
         """Take the next block, and write a ROLL block after it if the file is full."""
+        self.answers.note_taken()
         has_news = self._journal.has_news()
         pieces = [self._stamp(NORMAL_BLOCK), *self._journal.take_block()]
         job = WriteJob(pieces, self.taken_block + 1, self._offset, self._number)

@@ -215,6 +215,8 @@ class Store:
                     self._tell_synced(session, session.publish_seq)
                 else:
                     self._waiting.append((block, session, session.publish_seq))
+                    if self.replicated is not None and block > self.log.taken_block:
+                        self.replicated.answers.note_waiting(session)
         self.log.start_writing()
 
     def backup(self, number: int, facts: dict[str, object]) -> NodeBackup:
