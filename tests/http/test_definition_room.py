@@ -6,6 +6,7 @@ import pytest
 
 from leveret.definitions.room import BYTES_MAX, ENTRIES_MAX, PATTERNS_SIZE_MAX
 from leveret.testing.broker import RunningBroker, broker
+from leveret.testing.disk import FakeDisk
 from tests.http.asking import ask, reason
 
 MAKER = "maker:secret"
@@ -99,3 +100,30 @@ def test_policymaker_cannot_change_the_name_of_the_cluster(server: RunningBroker
     assert reason(ask(server, "DELETE", path, login=MAKER)) == (401, "Not administrator user")
     assert put(server, path, {"value": "ours"}, "guest:guest")[0] in (201, 204)
     assert ask(server, "GET", "/api/cluster-name") == (200, {"name": "ours"})
+
+
+def test_definitions_beyond_a_smaller_limit_survive_a_restart() -> None:
+    """A node that begins to lead a cluster with another limit recovers in the same way."""
+    disk = FakeDisk()
+    path = "/api/queues/%2F/q"
+    with broker(http=True, disk=disk) as server:
+        for number in range(9):
+            assert put(server, f"{path}{number}", {"durable": True}, "guest:guest") == (201, "")
+        binding = {"routing_key": "k"}
+        assert ask(server, "POST", "/api/bindings/%2F/e/amq.direct/q/q8", binding)[0] == 201
+    with broker(http=True, disk=disk, definitions_bytes_max=1024) as server:
+        assert len(ask(server, "GET", "/api/queues/%2F")[1]) == 9
+        assert len(ask(server, "GET", "/api/bindings/%2F/e/amq.direct/q/q8")[1]) == 1
+        assert put(server, f"{path}8", {"durable": True}, "guest:guest") == (204, "")
+        status, text = put(server, f"{path}9", {"durable": True}, "guest:guest")
+        assert (status, text.count("`definitions_bytes_max`")) == (400, 1)
+        assert ask(server, "DELETE", f"{path}0")[0] == 204
+
+
+def test_import_is_limited_by_the_setting_alone() -> None:
+    queues = [{"name": f"q{n}", "vhost": "/", "durable": True} for n in range(5)]
+    with broker(http=True, definitions_bytes_max=1024) as server:
+        status, answer = ask(server, "POST", "/api/definitions", {"queues": queues})
+        assert (status, ask(server, "GET", "/api/queues")[1]) == (400, [])
+        assert "limit of 1024" in answer["reason"]
+        assert ask(server, "POST", "/api/definitions", {"queues": queues[:3]})[0] in (200, 204)

@@ -355,6 +355,16 @@ class Settings:
         low=1,
         high=512 * _MEBIBYTE,
     )
+    definitions_bytes_max: int = _option(
+        64 * _MEBIBYTE,
+        "Maximum size of the definitions of a vhost: of the names, routing keys and arguments of"
+        " its queues, exchanges and bindings. Each of them counts 100 bytes more, a queue 256."
+        " Definitions that exist already stay. In a cluster, give all nodes the same value: the"
+        " one of the leader counts.",
+        unit="bytes",
+        low=1024,
+        high=2**40,
+    )
     transaction_steps_max: int = _option(
         50_000,
         "Maximum number of steps of an AMQP transaction. Each publish, each copy of it in a queue"

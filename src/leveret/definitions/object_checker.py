@@ -7,6 +7,8 @@ is declared in an empty vhost: the import skips it, but must refuse it if it is 
 the number of objects are compared at the end.
 """
 
+from typing import Final
+
 from leveret.definitions.object_importer import (
     arguments_of,
     object_name,
@@ -22,9 +24,11 @@ from leveret.engine.arguments.queue_arguments import remembering_stream
 from leveret.engine.broker import Broker
 from leveret.engine.exchanges.super_stream import SUPER_STREAM, partition_names
 from leveret.engine.vhosts.queue_creation import make_queue
-from leveret.engine.vhosts.state import BINDINGS_MAX, DEFINITION_BYTES_MAX, EXCHANGES_MAX
+from leveret.engine.vhosts.state import BINDINGS_MAX, EXCHANGES_MAX
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import PreconditionFailedError
+
+_NO_LIMIT: Final = 1 << 62
 
 
 class ObjectChecker:
@@ -32,7 +36,9 @@ class ObjectChecker:
 
     def __init__(self, broker: Broker) -> None:
         self._vhosts = broker.vhosts
-        self._trial = Broker(0)  # copies of existing objects, and the objects of the document
+        self._definition_bytes_max = broker.definition_bytes_max
+        # Copies of existing objects, and the objects of the document. Limits come at the end.
+        self._trial = Broker(0, _NO_LIMIT)
         self._empty = Broker(0)  # rows of objects that exist
         self._copied: dict[str, tuple[int, int, int]] = {}  # queues and exchanges, by vhost
         self.default_kinds: dict[str, str] = {}  # default queue types of the document, by vhost
@@ -119,7 +125,7 @@ class ObjectChecker:
             most = found.bindings_max if found is not None else BINDINGS_MAX
             _require_within(name, "binding", there, made.binding_count, most)
             there = found.definition_bytes if found is not None else 0
-            most = found.definition_bytes_max if found is not None else DEFINITION_BYTES_MAX
+            most = found.definition_bytes_max if found is not None else self._definition_bytes_max
             new = made.definition_bytes - size
             _require_within(name, "byte of definitions", there, new, most)
 

@@ -52,6 +52,7 @@ from leveret.engine.vhosts.policy_enforcer import PolicyEnforcer
 from leveret.engine.vhosts.queue_creation import PARKED as PARKED_QUEUE
 from leveret.engine.vhosts.queue_creation import ensure_parked_queue
 from leveret.engine.vhosts.register import Register
+from leveret.engine.vhosts.state import DEFINITION_BYTES_MAX
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.engine.vhosts.vhost_deletion import VhostDeletion
 from leveret.errors import NotFoundError
@@ -69,8 +70,9 @@ FIRST_VHOST: Final = "/"  # exists from the start, unless it was deleted
 class Broker:
     """All vhosts, and the turn."""
 
-    def __init__(self, seed: i64) -> None:
+    def __init__(self, seed: i64, definition_bytes_max: i64 = DEFINITION_BYTES_MAX) -> None:
         self.seed = seed
+        self.definition_bytes_max = definition_bytes_max  # of each vhost
         self.timers = TimerQueue()
         self.turn = Turn(self.timers)
         self.slots = Slots()
@@ -90,12 +92,11 @@ class Broker:
         vhost = Vhost(name, self.turn, self.slots, self.seed)
         vhost.register = self.register
         vhost.segment_store = self.segment_store
+        vhost.definition_bytes_max = self.definition_bytes_max
         self.vhosts[name] = vhost
         if name == FIRST_VHOST:
             vhost.add_event_exchange()
-        enforcer = PolicyEnforcer(vhost)
-        vhost.enforcer = enforcer
-        self.enforcers[name] = enforcer
+        vhost.enforcer = self.enforcers[name] = PolicyEnforcer(vhost)
         return vhost
 
     def make_vhost(self, name: str) -> Vhost:

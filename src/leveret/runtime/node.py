@@ -94,7 +94,7 @@ class Node:
     ) -> None:
         """Make a node. With a `replication` it leads a cluster, whose member is its owner."""
         self.settings = settings
-        self.broker = Broker(secrets.randbits(62))
+        self.broker = Broker(secrets.randbits(62), settings.definitions_bytes_max)
         self.broker.parks = settings.park_over_limit
         self.broker.parks_cycles = settings.park_cycles
         self.broker.turn.node_name = settings.node

@@ -125,7 +125,7 @@ def test_import_names_the_limit_that_it_would_exceed() -> None:
 def test_import_with_too_many_bytes_of_definitions_changes_nothing() -> None:
     broker, vhost = node()
     take(broker, queues=[queue("q" * 200)])
-    vhost.definition_bytes_max = vhost.definition_bytes + 300
+    vhost.definition_bytes_max = vhost.definition_bytes + 600
     with pytest.raises(PreconditionFailedError, match=r"Adding \d+ byte of definitions.*limit of"):
         take(broker, queues=[queue("a" * 200), queue("b" * 200)])
     assert list(vhost.queues) == ["there", "q" * 200]

@@ -10,6 +10,8 @@ a binding is removed in constant time: the last one moves to its place. Without 
 at most one row.
 """
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from leveret.engine.arguments.packed import pack, unpack
@@ -18,6 +20,9 @@ from leveret.wire.tables import Table, encode_table
 
 # Whether the target is a queue, name of the target, routing key, arguments in canonical bytes.
 Identity = tuple[bool, str, str, bytes]
+
+
+RECORD_BYTES: Final = 100  # of a definition beside its names and arguments
 
 
 class Binding:
@@ -42,9 +47,10 @@ class Binding:
         return unpack(self.packed_arguments)
 
     def size(self) -> i64:
-        """Return the bytes of its names, routing key and arguments."""
+        """Return the size of its definition: see `vhosts.definition_sizes`."""
         names = f"{self.source}{self.target.name}{self.routing_key}"
-        return len(names.encode("utf-8", "surrogateescape")) + len(self.packed_arguments)
+        size: i64 = len(names.encode("utf-8", "surrogateescape"))
+        return RECORD_BYTES + size + len(self.packed_arguments)
 
     def identity(self) -> Identity:
         """Return a key that equal bindings of one exchange share."""

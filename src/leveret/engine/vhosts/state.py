@@ -29,7 +29,7 @@ from leveret.errors import NotFoundError, PreconditionFailedError, ResourceLocke
 
 EXCHANGES_MAX: Final = 100_000  # of one vhost
 BINDINGS_MAX: Final = 1_000_000  # of one vhost; each takes about 400 bytes of memory
-DEFINITION_BYTES_MAX: Final = 32 * 1024 * 1024  # of one vhost: see `definition_sizes`
+DEFINITION_BYTES_MAX: Final = 64 * 1024 * 1024  # of one vhost: see `definition_sizes`
 
 
 class PolicyEnforcerBase(Timed):
@@ -100,9 +100,9 @@ class VhostState:
         """Raise PreconditionFailedError if the vhost may have no further definition."""
         if self.definition_bytes >= self.definition_bytes_max and not self.turn.is_restoring:
             raise PreconditionFailedError(
-                f"cannot {wish}: the names, routing keys and arguments of all queues, exchanges "
-                f"and bindings in vhost '{self.name}' have {self.definition_bytes} bytes; "
-                f"the limit is {self.definition_bytes_max}"
+                f"cannot {wish}: the definitions of all queues, exchanges and bindings in vhost "
+                f"'{self.name}' have {self.definition_bytes} bytes; the limit is "
+                f"{self.definition_bytes_max} (option `definitions_bytes_max`)"
             )
 
     def log(self, definition: bytes) -> None:

@@ -1,5 +1,6 @@
 """Definitions: a command checks first and changes afterwards. A refused one changes nothing."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -192,15 +193,32 @@ def test_bytes_of_all_definitions_of_a_vhost_are_limited(vhost: Vhost) -> None:
     before = state(vhost)
     with pytest.raises(PreconditionFailedError, match=r"cannot bind 'q' .* vhost '/' have"):
         vhost.bind("x", queue, "other", {})
-    with pytest.raises(PreconditionFailedError, match="cannot declare queue 'new': the names"):
+    with pytest.raises(PreconditionFailedError, match="cannot declare queue 'new': the def"):
         declare(vhost, "new")
-    with pytest.raises(PreconditionFailedError, match="cannot declare exchange 'new': the names"):
+    with pytest.raises(PreconditionFailedError, match=r"exchange 'new': .*`definitions_bytes_max`"):
         vhost.declare_exchange("new", "direct", durable=False, arguments={})
     vhost.bind("x", queue, "key", {})
     declare(vhost, "q")
     assert state(vhost) == before
     vhost.unbind("x", queue, "", table_of({"large": "a" * 10_000}))
     declare(vhost, "new")
+
+
+def test_whole_records_of_definitions_are_counted(vhost: Vhost) -> None:
+    """Hundreds of thousands of objects with short names must not count next to nothing."""
+    sizes = [vhost.definition_bytes]
+    declare(vhost, "q")
+    sizes.append(vhost.definition_bytes)
+    vhost.declare_exchange("x", "direct", durable=False, arguments={})
+    sizes.append(vhost.definition_bytes)
+    vhost.bind("x", vhost.queues["q"], "k", {})
+    sizes.append(vhost.definition_bytes)
+    later = table_of({"x-delayed-type": "direct"})
+    vhost.declare_exchange("later", "x-delayed-message", durable=False, arguments=later)
+    sizes.append(vhost.definition_bytes)
+    queue, exchange, binding, delayed = (b - a for a, b in itertools.pairwise(sizes))
+    assert (queue, exchange, binding) == (256 + 1, 100 + 1, 100 + 3)
+    assert delayed > 256 + 100, "a delayed exchange has a queue of its own"
 
 
 def test_bytes_of_definitions_are_given_back_with_the_objects(vhost: Vhost) -> None:
