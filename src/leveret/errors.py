@@ -202,3 +202,11 @@ def system_reason(fault: Exception) -> str:
     if isinstance(fault, TimeoutError) and not fault.errno:
         return str(fault) or "no answer in time"
     return fault.strerror or str(fault) or type(fault).__name__
+
+
+def public_reason(fault: BaseException) -> str:
+    """Return the text of an error for clients: without the name of a file."""
+    if isinstance(fault, OSError) and fault.strerror:
+        return fault.strerror
+    text = str(fault)
+    return text if text and os.sep not in text else type(fault).__name__

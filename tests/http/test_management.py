@@ -603,6 +603,11 @@ def test_slow_disk_fails_its_own_check_only_and_is_shown(
     said = f"the disk of node test is slow: a sync of {data} takes 346 ms"
     assert (answer.status, answer.json["reason"]) == (503, said)
     assert answer.json["disks"] == [{"node": "test", "data": data, "sync_ms": 346}]
+    assert api.put("users/few", {"password": "few", "tags": "management"}) == 201
+    answer = api.as_user("few").ask("GET", "health/checks/disk-speed")
+    assert answer.json["reason"] == "the disk of node test is slow: a sync takes 346 ms"
+    assert answer.json["disks"] == [{"node": "test", "data": "", "sync_ms": 346}]
+    assert api.delete("users/few") == 204
     assert api.get("health")["disk"] == "slow: a sync takes 346 ms"
     assert api.get("health/checks/alarms") == {"status": "ok"}
     assert show_status(user, as_json=False, echo=shown.append) == 0

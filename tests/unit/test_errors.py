@@ -4,7 +4,7 @@ from errno import ECONNREFUSED, ENOENT
 
 import pytest
 
-from leveret.errors import system_reason
+from leveret.errors import public_reason, system_reason
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,16 @@ from leveret.errors import system_reason
 )
 def test_a_reason_has_no_number_of_the_system(fault: Exception, reason: str) -> None:
     assert system_reason(fault) == reason
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (FileNotFoundError(ENOENT, "no such file", "/var/lib/a"), "no such file"),
+        (OSError("the directory /var/lib/a is gone"), "OSError"),
+        (RuntimeError("it is gone"), "it is gone"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_a_reason_for_clients_names_no_file(fault: Exception, reason: str) -> None:
+    assert public_reason(fault) == reason

@@ -43,7 +43,7 @@ from leveret.arrow.worker_protocol import (
     frame,
 )
 from leveret.engine.streams.stream import Stream
-from leveret.errors import CorruptionError, LeveretError
+from leveret.errors import CorruptionError, LeveretError, public_reason
 
 log = logging.getLogger(__name__)
 
@@ -342,7 +342,9 @@ def _start_worker() -> _Worker:
             )
         except OSError as fault:
             mine.close()
-            raise ReadError(FAILED, f"the worker process cannot be started: {fault}") from fault
+            log.error("the worker process of bulk reads cannot be started: %s", fault)
+            reason = public_reason(fault)
+            raise ReadError(FAILED, f"the worker process cannot be started: {reason}") from fault
     mine.setblocking(False)
     return _Worker(process, mine)
 

@@ -32,7 +32,7 @@ from leveret.arrow.worker_protocol import (
     fault_frame,
     frame,
 )
-from leveret.errors import LeveretError
+from leveret.errors import LeveretError, public_reason
 
 NICENESS: Final = 5
 CHUNK_BYTES_MAX: Final = (1 << 32) - 1
@@ -133,7 +133,9 @@ def _answer(connection: Connection, pieces: Iterator[Any]) -> None:
     except LeveretError as fault:
         connection.send(fault_frame(kind, DAMAGED, str(fault)))
     except Exception as fault:  # report every error to the broker; the next read may work
-        connection.send(fault_frame(kind, FAILED, f"{type(fault).__name__}: {fault}"))
+        sys.stderr.write(f"a bulk read failed: {fault!r}\n")
+        reason = f"{type(fault).__name__}: {public_reason(fault)}"
+        connection.send(fault_frame(kind, FAILED, reason))
 
 
 def load_encoder() -> Encode | None:

@@ -6,7 +6,7 @@ The command `leveret ctl cluster status` and the page show the same sentences. T
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from leveret.cluster.status import ClusterStatus, MemberStatus
@@ -150,9 +150,9 @@ def _slow_disk_faults(
     for node in conditions:
         if node.name not in slow:
             continue
+        sync = f"a sync of {node.data}" if node.data else "a sync"
         what = (
-            f"the disk of node {node.name} is slow: a sync of {node.data} takes "
-            f"{node.slow_sync_s * 1000:.0f} ms"
+            f"the disk of node {node.name} is slow: {sync} takes {node.slow_sync_s * 1000:.0f} ms"
         )
         advice = _DISK_ADVICE
         if not node.leads:
@@ -182,9 +182,18 @@ def _duration(ms: int) -> str:
 
 
 def find_reasons(status: ClusterStatus, conditions: Sequence[NodeCondition] = ()) -> list[str]:
-    """Return one sentence for each fault that delays messages or needs a repair."""
+    """Return one sentence for each fault that delays messages or needs a repair.
+
+    Clients read them, also without a login. So they name no directory and no file.
+    """
+    conditions = [_without_paths(condition) for condition in conditions]
     faults = [fault for fault in find_faults(status, conditions) if fault.severity != NOTE]
     return [f"{fault.fault[0].upper()}{fault.fault[1:]}: {fault.advice}." for fault in faults]
+
+
+def _without_paths(node: NodeCondition) -> NodeCondition:
+    secret_file = "of --cluster-secret-file" if node.open_secret_file else ""
+    return replace(node, data="", open_secret_file=secret_file)
 
 
 def _forming_faults(status: ClusterStatus) -> Iterator[Fault]:

@@ -17,6 +17,7 @@ from leveret.cluster.handshake import NOT_LEADER
 from leveret.cluster.member import ClusterMember, NodeSettings
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.decode_errors import DECODE_ERRORS
+from leveret.errors import public_reason
 from leveret.http.framework.node import ClusterNodeFacts, Listener, Machine, NodeReport
 from leveret.http.management.nodes import LOW_ON_DISK, LOW_ON_MEMORY, has_disk_alarm
 from leveret.runtime.cluster_logs import FollowingLog, LeadingLog
@@ -109,7 +110,7 @@ class ClusterFacts:
 
     def note_full(self, fault: OSError) -> None:
         """Note that the disk of a node that follows is full."""
-        self.disk_fault = fault.strerror or str(fault)
+        self.disk_fault = public_reason(fault)
         log.error("the log cannot be written: %s: free space on this disk", self.disk_fault)
 
     def note_room(self) -> None:

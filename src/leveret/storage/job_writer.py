@@ -68,7 +68,7 @@ class JobWriter:
                 return
             except Exception as fault:  # our own errors end the writing, like errors of the disk
                 log.error("the log stops because of a bug: please report it", exc_info=fault)
-                text = f"{type(fault).__name__}: {fault}"
+                text = f"{type(fault).__name__}, a bug of the broker"  # clients read this text
                 self._fail(job, OSError(errno.EIO, text))
                 return
             undone.popleft()

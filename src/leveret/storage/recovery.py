@@ -36,7 +36,7 @@ from leveret.engine.restore import apply_definition
 from leveret.engine.streams.stream import Stream
 from leveret.engine.target import Target
 from leveret.engine.turns.retired_counts import Churn
-from leveret.errors import CorruptionError
+from leveret.errors import CorruptionError, public_reason
 from leveret.storage.blocks import (
     encode_head,
     first_block,
@@ -338,10 +338,10 @@ def _load_queue(
         counts.update(set_aside_queue(queue, log))
         queue.open_pages(pages)
         place = f"queue '{queue.name}' in vhost '{queue.vhost}'"
-        text = f"restoring its messages failed: {type(fault).__name__}: {fault}"
-        found.unrestored[int(queue.ledger.id)] = f"{place}: {text}"
+        text = f"restoring its messages failed: {type(fault).__name__}: "
+        found.unrestored[int(queue.ledger.id)] = f"{place}: {text}{fault}"
         queue.turn.note_fault(f"restoring the messages of {place}", fault)
-        queue.note_damage(CorruptionError(f"{text}; they stay in the log"))
+        queue.note_damage(CorruptionError(f"{text}{public_reason(fault)}; they stay in the log"))
 
 
 def _loss(queue: Queue, file: int, count: int) -> str:

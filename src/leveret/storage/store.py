@@ -23,7 +23,7 @@ from leveret.engine.broker import Broker
 from leveret.engine.checkpoint import checkpoint_records
 from leveret.engine.turns.session import note_send_fault
 from leveret.engine.turns.turn import SessionBase
-from leveret.errors import CorruptionError, StorageError
+from leveret.errors import CorruptionError, StorageError, public_reason
 from leveret.journal.journal import Journal
 from leveret.storage.backup import NodeBackup, open_members, open_replicated_members
 from leveret.storage.compaction import SPARSE_PERCENT, Compactor
@@ -235,7 +235,7 @@ class Store:
     def why_unsafe(self) -> str:
         """Return why the last changes are not on disk."""
         fault = self._last_fault
-        reason = (fault.strerror or str(fault)) if fault is not None else "unknown fault"
+        reason = public_reason(fault) if fault is not None else "unknown fault"
         return f"the log cannot be written: {reason}"
 
     def wait_for_sync(self, session: SessionBase) -> None:

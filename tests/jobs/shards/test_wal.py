@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -342,6 +343,17 @@ def test_always_syncs_before_it_answers(tmp_path: Path, monkeypatch: pytest.Monk
         wal.close()
 
     asyncio.run(main())
+
+
+def test_refusal_of_a_job_does_not_name_the_directory(tmp_path: Path) -> None:
+    folder = tmp_path / "jobs"
+    wal = opened(folder)
+    append(wal, [entry(1)])
+    shutil.rmtree(folder)
+    with pytest.raises(JobsUnavailableError, match="No such file or directory") as caught:
+        append(wal, [entry(2, bytes(SEGMENT_BYTES))])
+    assert str(folder) not in str(caught.value)
+    wal.close()
 
 
 def test_a_failed_sync_breaks_the_log_for_good(

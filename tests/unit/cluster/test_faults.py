@@ -18,6 +18,7 @@ from leveret.cluster.faults import (
 from leveret.cluster.status import ClusterStatus, MemberStatus
 
 LEADER = NodeCondition("a", "2.0")
+STATUS = ClusterStatus("a", 1, "c0ffee", "", {}, None, 0, 0, 0, 0, [])
 HOUR_MS = 3_600_000
 
 
@@ -108,11 +109,19 @@ def test_other_version_is_a_note(version: str, text: str) -> None:
 
 
 def test_faults_of_all_nodes_are_in_the_status_and_notes_delay_nothing() -> None:
-    status = ClusterStatus("a", 1, "c0ffee", "", {}, None, 0, 0, 0, 0, [])
     conditions = [LEADER, NodeCondition("b", "1.9"), NodeCondition("c", "2.0", disk_fault="full")]
-    assert [fault.node for fault in find_faults(status, conditions)] == ["c", "b"]
-    (reason,) = find_reasons(status, conditions)
+    assert [fault.node for fault in find_faults(STATUS, conditions)] == ["c", "b"]
+    (reason,) = find_reasons(STATUS, conditions)
     assert reason.startswith("Node c cannot write its log (full)")
+
+
+def test_reasons_which_anybody_may_read_name_no_directory_and_no_file() -> None:
+    own = replace(LEADER, slow_sync_s=0.2, data="/var/a", open_secret_file="/etc/secret")
+    reasons = find_reasons(STATUS, [own])
+    assert len(reasons) == 2
+    assert "/" not in "".join(reasons)
+    assert any("the file of --cluster-secret-file" in reason for reason in reasons)
+    assert any("is slow: a sync takes 200 ms" in reason for reason in reasons)
 
 
 def member(name: str, role: str = "follower", **fields: Any) -> MemberStatus:

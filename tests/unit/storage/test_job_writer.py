@@ -29,6 +29,7 @@ def test_bug_in_a_job_is_reported_and_logged_with_its_name(
     writer.do(WriteJob([b"block"], 1, 0, 1))  # no file was begun: an assertion fails
     assert [fault.errno for fault in faults] == [errno.EIO]
     assert "AssertionError" in str(faults[0])
+    assert faults[0].strerror == "AssertionError, a bug of the broker"  # clients read it
     assert "Traceback" in caplog.text
 
 

@@ -18,8 +18,8 @@ from starlette.responses import Response
 from leveret.http.framework.cluster_nodes import cluster_nodes, is_critical
 from leveret.http.framework.node import ClusterNodeFacts, Listener
 from leveret.http.framework.operations import Operation
-from leveret.http.framework.permissions import seen_vhost
-from leveret.http.framework.request_parts import node_of, part_of
+from leveret.http.framework.permissions import seen_vhost, sees_all
+from leveret.http.framework.request_parts import node_of, part_of, user_of
 from leveret.http.framework.responses import json_response
 from leveret.http.management.nodes import (
     LOW_ON_DISK,
@@ -56,7 +56,7 @@ class SlowDisk(msgspec.Struct):
     """A disk whose syncs take long."""
 
     node: str
-    data: str  # the data directory
+    data: str  # the data directory; empty for users who may not see the nodes
     sync_ms: int  # time of a sync
 
 
@@ -173,16 +173,22 @@ def slow_disk_text(sync_s: float) -> str:
 
 
 async def check_disks(request: Request) -> Response:
-    """Check the disks of all nodes."""
+    """Check the disks of all nodes. Only users who may see the nodes see their directories."""
     disks = slow_disks(node_of(request))
     if not disks:
         return json_response(OK)
-    found = [SlowDisk(name, data, round(sync_s * 1000)) for name, data, sync_s in disks]
-    reason = "; ".join(
-        f"the disk of node {one.node} is slow: a sync of {one.data} takes {one.sync_ms} ms"
-        for one in found
-    )
+    shows_data = sees_all(user_of(request))
+    found = [
+        SlowDisk(name, data if shows_data else "", round(sync_s * 1000))
+        for name, data, sync_s in disks
+    ]
+    reason = "; ".join(map(_slow_disk_sentence, found))
     return _answer(CheckResult(status="failed", reason=reason, disks=found))
+
+
+def _slow_disk_sentence(disk: SlowDisk) -> str:
+    sync = f"a sync of {disk.data}" if disk.data else "a sync"
+    return f"the disk of node {disk.node} is slow: {sync} takes {disk.sync_ms} ms"
 
 
 async def answer_ok(request: Request) -> Response:

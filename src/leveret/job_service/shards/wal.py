@@ -24,7 +24,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from leveret.checksum import crc32
-from leveret.errors import CorruptionError, JobsUnavailableError, NewerFormatError, StorageError
+from leveret.errors import (
+    CorruptionError,
+    JobsUnavailableError,
+    NewerFormatError,
+    StorageError,
+    public_reason,
+)
 from leveret.job_service.shards.buffered_job import BufferedJob, decode_job
 
 MAGIC: Final = b"LVJW"
@@ -175,7 +181,7 @@ class Wal:
             self._write(record)
         except OSError as error:
             raise JobsUnavailableError(
-                f"the local log of jobs cannot be written: {error}"
+                f"the local log of jobs cannot be written: {public_reason(error)}"
             ) from error
         for index, job in enumerate(jobs):
             self.outstanding[job.id] = JobPosition(self._last, self._size, index, now_s)
@@ -206,7 +212,7 @@ class Wal:
         try:
             os.ftruncate(descriptor, self._size)
         except OSError as error:
-            self._fault = str(error)
+            self._fault = public_reason(error)
 
     def undo(self, ids: Iterable[int]) -> None:
         """Take jobs back, so that no replay inserts them."""
@@ -222,7 +228,7 @@ class Wal:
         try:
             os.pwrite(self._files[position.segment], bytes([UNDONE]), offset)
         except OSError as error:
-            self._fault = f"a job could not be taken back: {error}"
+            self._fault = f"a job could not be taken back: {public_reason(error)}"
             log.error("%s", self._fault)
         self._note_write(position.segment)
 
@@ -270,7 +276,7 @@ class Wal:
         except OSError as error:
             _close_all(copies)
             raise JobsUnavailableError(
-                f"the local log of jobs cannot be synced: {error}"
+                f"the local log of jobs cannot be synced: {public_reason(error)}"
             ) from error
         self._dirty.clear()
         directory = None if self._is_listed else self._directory
@@ -285,7 +291,7 @@ class Wal:
         if done.cancelled():
             self._fault = "a sync was cancelled"
         elif error := done.exception():
-            self._fault = f"a sync failed: {error}"
+            self._fault = f"a sync failed: {public_reason(error)}"
         else:
             self._synced = writes
             self._is_listed |= last == self._last
