@@ -14,6 +14,7 @@ from typing import Final
 from leveret import build_info
 from leveret.engine.arguments.queue_arguments import DeduplicationSettings
 from leveret.engine.deduplication.deduplication import Deduplication, key_of
+from leveret.engine.deduplication.key_room import KeyRoom
 from leveret.engine.timer_queue import TimerQueue
 from leveret.journal.journal import Journal
 from leveret.storage.replay import Replay
@@ -30,7 +31,7 @@ def resident_bytes() -> int:
 
 def empty(size: int) -> Deduplication:
     settings = DeduplicationSettings(table_of({"size": size, "window_ms": 86_400_000}))
-    return Deduplication(settings, 1, True, TimerQueue())
+    return Deduplication(settings, 1, True, TimerQueue(), KeyRoom("/"))
 
 
 def fill(memory: Deduplication, keys: int) -> None:

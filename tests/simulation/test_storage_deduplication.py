@@ -58,6 +58,24 @@ def test_keys_survive_the_end_of_the_node(end: str) -> None:
     again.stop()
 
 
+def test_start_loads_all_keys_although_there_is_no_room_for_them() -> None:
+    """They were accepted. A node that begins to lead a cluster starts in the same way."""
+    stage, client = opened(FakeDisk())
+    for value in "abc":
+        publish_both(client, b"1", key(value))
+    assert stage.broker.vhost("/").key_room.keys == 6
+    stage.broker.vhost("/").key_room.keys_max = 2
+    again, client = opened(stage.killed(), now_ms=stage.now_ms)
+    room = again.broker.vhost("/").key_room
+    room.keys_max = 2
+    assert (room.keys, room.objects) == (6, 2)
+    for value in "abc":
+        publish_both(client, b"2", key(value))
+    publish_both(client, b"3", key("d"))
+    assert client.confirmed == dict.fromkeys(range(1, 7), True) | {7: False, 8: False}
+    again.stop()
+
+
 def test_keys_keep_their_times() -> None:
     stage, client = opened(FakeDisk())
     publish_both(client, b"1", key("a"))

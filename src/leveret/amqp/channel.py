@@ -35,7 +35,7 @@ from leveret.engine.commands.publishing import (
 )
 from leveret.engine.commands.settling import SETTLED_MAX, ack, reject, require_unacked, take
 from leveret.engine.message import Message
-from leveret.engine.turns.outcomes import IN_LOG, QUEUE_FULL, UNROUTED
+from leveret.engine.turns.outcomes import IN_LOG, KEYS_FULL, QUEUE_FULL, UNROUTED
 from leveret.engine.turns.session import TIMED_OUT, Consumer, Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import (
@@ -318,7 +318,10 @@ class Channel(Session):
             self.publish_now(route, content, body)
 
     def publish_now(self, route: Route, content: Content, body: bytes) -> bool:
-        """Publish, return an unroutable message, note the confirm. False if a queue refused."""
+        """Publish, return an unroutable message, note the confirm. False if a queue refused.
+
+        Raise PreconditionFailedError if nothing else tells that a key cannot be remembered.
+        """
         route.exchange.published_in += 1
         self.published += 1
         result = publish(self.vhost, route, content, body)
@@ -332,6 +335,8 @@ class Channel(Session):
                 self._wait_for_log()
             if not self.in_confirms:
                 self.turn.note_confirm(self)
+        elif result & KEYS_FULL and not self.transactional:
+            raise PreconditionFailedError(self.vhost.key_room.refusal())
         return result & QUEUE_FULL == 0
 
     def _wait_for_log(self) -> None:

@@ -28,7 +28,15 @@ from leveret.engine.message import Address, Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.target import Target
 from leveret.engine.turns.loss_counts import UNREAD_REPLY
-from leveret.engine.turns.outcomes import CHAINED, CYCLED, IN_LOG, QUEUE_FULL, ROUTED, UNROUTED
+from leveret.engine.turns.outcomes import (
+    CHAINED,
+    CYCLED,
+    IN_LOG,
+    KEYS_FULL,
+    QUEUE_FULL,
+    ROUTED,
+    UNROUTED,
+)
 from leveret.engine.turns.session import DELIVERY_BYTES
 from leveret.engine.turns.turn import Turn
 from leveret.engine.vhosts.vhost import Vhost
@@ -184,6 +192,8 @@ def _publish_once(
         duplicate = _duplicate_outcome(vhost.turn, exchange, deduplication, key)
         if duplicate != 0:
             return duplicate
+        if key and not deduplication.takes_key(vhost.turn.now_ms):
+            return ROUTED | _refuse_key(vhost)
     outcome = _route_and_push(
         vhost,
         exchange,
@@ -203,7 +213,13 @@ def _publish_once(
 
 
 def _push_once(
-    queue: Queue, address: Address, header: bytes, content: Content, body: bytes, delay_ms: i64
+    vhost: Vhost,
+    queue: Queue,
+    address: Address,
+    header: bytes,
+    content: Content,
+    body: bytes,
+    delay_ms: i64,
 ) -> i64:
     """Push a message unless its queue knows its key. A duplicate counts as queued."""
     turn = queue.turn
@@ -216,6 +232,8 @@ def _push_once(
             number = turn.publish_id
             queue.chronicle.note(DUPLICATE, number, number, queue.name, "", "", address)
         return duplicate
+    if key and not deduplication.takes_key(turn.now_ms):
+        return _refuse_key(vhost)
     outcome = queue.push(
         address,
         header,
@@ -248,6 +266,13 @@ def _duplicate_outcome(turn: Turn, target: Target, deduplication: Deduplication,
     target.deduplicated += 1
     # The block with the first message may not be on disk yet: confirm when it is.
     return ROUTED | IN_LOG if added_ms > 0 else ROUTED
+
+
+def _refuse_key(vhost: Vhost) -> i64:
+    """Return the outcome of a publish whose key cannot be remembered. The log says it once."""
+    if vhost.key_room.must_tell():
+        vhost.turn.note_unusable("a message is refused", vhost.key_room.refusal())
+    return QUEUE_FULL | KEYS_FULL
 
 
 def _keep_key(turn: Turn, deduplication: Deduplication, key: bytes, outcome: i64) -> None:
@@ -347,7 +372,7 @@ def _route_and_push(
         delay_ms: i64 = content.delay_ms if queue.settings.delayed else 0
         header = content.after_delay() if delay_ms != 0 else content.header
         if is_new and queue.deduplication is not None:
-            outcome |= _push_once(queue, address, header, content, body, delay_ms)
+            outcome |= _push_once(vhost, queue, address, header, content, body, delay_ms)
             continue
         pushed = queue.push(
             address,

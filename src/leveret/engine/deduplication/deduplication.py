@@ -16,6 +16,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.engine.arguments.queue_arguments import DeduplicationSettings
+from leveret.engine.deduplication.key_room import KeyRoom
 from leveret.engine.deduplication.recent_keys import RecentKeys
 from leveret.engine.timer_queue import NEVER, Timed, TimerQueue
 from leveret.journal.journal import Journal
@@ -34,7 +35,12 @@ class Deduplication(Timed):
     """The remembered keys of one queue or exchange."""
 
     def __init__(
-        self, settings: DeduplicationSettings, number: i64, durable: bool, timers: TimerQueue
+        self,
+        settings: DeduplicationSettings,
+        number: i64,
+        durable: bool,
+        timers: TimerQueue,
+        room: KeyRoom,
     ) -> None:
         super().__init__()
         self.id = number  # its number in the log: the queue's, or `Exchange.deduplication_id`
@@ -44,6 +50,9 @@ class Deduplication(Timed):
         self._timers = timers
         self.size = settings.size
         self._keys = RecentKeys(settings.size)
+        self._room = room
+        self._room.objects += 1
+        self._is_closed = False
 
     def is_like(self, settings: DeduplicationSettings) -> bool:
         """Return True if the remembered keys can be kept under other settings."""
@@ -60,28 +69,43 @@ class Deduplication(Timed):
         """
         return self._keys.added_ms(key, now_ms - self.window_ms)
 
+    def takes_key(self, now_ms: i64) -> bool:
+        """Return True if there is room for another key. A full object forgets its oldest one."""
+        keys = self._keys
+        if self._room.takes(keys.count()) or keys.count() >= self.size:
+            return True
+        self._forget(now_ms)
+        return self._room.takes(keys.count())
+
     def remember(self, key: bytes, now_ms: i64, journal: Journal | None) -> None:
         """Remember the key of a message that was taken.
 
         `journal` is given if the message was written to it.
         """
+        before = self._keys.count()
         if journal is None:
             self._keys.add(key, -now_ms)
         else:
             self._keys.add(key, now_ms)
             if self.durable:
                 journal.write_key(self.id, now_ms, key)
+        self._room.add(self._keys.count() - before)
         if self.wake_ms == NEVER:
             self._timers.arm(self, now_ms + self.window_ms)
 
     def on_due(self, now_ms: i64) -> i64:
         """Drop keys that are too old, to free memory. `added_ms` ignores them already."""
         keys = self._keys
-        keys.forget(now_ms - self.window_ms, FORGET_BATCH)
+        self._forget(now_ms)
         if keys.count() == 0:
             return NEVER
         due_ms = keys.oldest_ms() + self.window_ms
         return now_ms if due_ms <= now_ms else max(due_ms, now_ms + FORGET_EVERY_MS)
+
+    def _forget(self, now_ms: i64) -> None:
+        before = self._keys.count()
+        self._keys.forget(now_ms - self.window_ms, FORGET_BATCH)
+        self._room.add(self._keys.count() - before)
 
     def write(self, journal: Journal) -> None:
         """Write all keys that must survive a restart, for a checkpoint."""
@@ -91,13 +115,18 @@ class Deduplication(Timed):
     def load(self, pages: list[bytes], rest: bytes) -> None:
         """Remember the keys that were read from the log; see `RecentKeys.load`."""
         self._keys.load(pages, rest)
+        self._room.add(self._keys.count())
         if self._keys.count() != 0:
             self._timers.arm(self, self._keys.oldest_ms() + self.window_ms)
 
     def close(self) -> None:
         """Drop all keys: the queue or exchange is deleted."""
         self._timers.disarm(self)
+        self._room.add(-self._keys.count())
         self._keys.clear()
+        if not self._is_closed:
+            self._is_closed = True
+            self._room.objects -= 1
 
 
 def key_of(field: Field | None) -> bytes:

@@ -191,4 +191,6 @@ class PolicyEnforcer(PolicyEnforcerBase):
             present.close()
         target.deduplication = None
         if settings is not None:
-            target.deduplication = Deduplication(settings, number, durable, self._vhost.turn.timers)
+            target.deduplication = Deduplication(
+                settings, number, durable, self._vhost.turn.timers, self._vhost.key_room
+            )

@@ -210,7 +210,7 @@ def _register(vhost: VhostState, queue: Queue) -> None:
     settings = queue.settings.deduplication
     if settings is not None:
         queue.deduplication = Deduplication(
-            settings, queue.ledger.id, queue.durable, vhost.turn.timers
+            settings, queue.ledger.id, queue.durable, vhost.turn.timers, vhost.key_room
         )
     vhost.slots.put(queue.slot, queue)
 

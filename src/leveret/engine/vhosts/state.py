@@ -11,6 +11,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.deduplication.key_room import KeyRoom
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.exchanges.registry import make_exchange, predeclared
 from leveret.engine.exchanges.router import Router
@@ -57,6 +58,7 @@ class VhostState:
         self.definition_bytes: i64 = 0  # of all queues, exchanges and bindings
         self.sources: dict[Target, dict[str, Exchange]] = {}  # exchanges with a binding to a target
         self.replies: dict[str, Consumer] = {}  # consumers of direct replies, by reply name
+        self.key_room = KeyRoom(name)
         self.stuck = StuckDeadLetters(turn)
         self.retired_counts = TrafficCounts()  # of queues, exchanges and sessions that have ended
         self.holding: dict[str, Queue] = {}  # queues of delayed exchanges, by exchange

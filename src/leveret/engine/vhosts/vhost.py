@@ -108,7 +108,7 @@ class Vhost(VhostState):
         if deduplication is not None:
             made.deduplication_id = self.slots.new_id()
             made.deduplication = Deduplication(
-                deduplication, made.deduplication_id, durable, self.turn.timers
+                deduplication, made.deduplication_id, durable, self.turn.timers, self.key_room
             )
         if made.is_delayed:
             add_holding_queue(self, made)

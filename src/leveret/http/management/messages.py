@@ -25,7 +25,7 @@ from leveret.engine.commands.publishing import REPLY_NAME, Route, publish
 from leveret.engine.commands.settling import ack, close_session, recover, reject
 from leveret.engine.message import COUNTED, REDELIVERED, Message
 from leveret.engine.queues.queue import Queue
-from leveret.engine.turns.outcomes import IN_LOG, QUEUE_FULL, ROUTED
+from leveret.engine.turns.outcomes import IN_LOG, KEYS_FULL, QUEUE_FULL, ROUTED
 from leveret.engine.turns.session import Outlet, Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import (
@@ -144,6 +144,8 @@ async def publish_message(request: Request) -> Response:
         raise HTTPException(400, _amqp_text(fault)) from None
     if result & IN_LOG:
         await node.synced()
+    if result & KEYS_FULL:
+        raise HTTPException(400, f"rejected: {vhost.key_room.refusal()}")
     if result & QUEUE_FULL:
         raise HTTPException(400, "rejected: a queue that it was routed to is full")
     return json_response(PublishResult(result & ROUTED != 0))

@@ -12,6 +12,7 @@ from leveret.engine.deduplication.deduplication import (
     Deduplication,
     key_of,
 )
+from leveret.engine.deduplication.key_room import KeyRoom
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.timer_queue import TimerQueue
 from leveret.wire.scan import BYTE, FLOAT, LONG
@@ -146,7 +147,8 @@ def test_memory_of_old_keys_is_given_back_without_a_publish() -> None:
 
 def test_many_old_keys_are_dropped_in_batches() -> None:
     timers = TimerQueue()
-    memory = Deduplication(DeduplicationSettings(table_of({"window_ms": 100})), 1, False, timers)
+    settings = DeduplicationSettings(table_of({"window_ms": 100}))
+    memory = Deduplication(settings, 1, False, timers, KeyRoom("/"))
     for number in range(FORGET_BATCH + 10):
         memory.remember(key_of(field_of(number)), 1000, None)
     memory.remember(key_of(field_of("last")), 1050, None)
