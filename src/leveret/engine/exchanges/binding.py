@@ -47,7 +47,7 @@ class Binding:
         return unpack(self.packed_arguments)
 
     def size(self) -> i64:
-        """Return the size of its definition: see `vhosts.definition_sizes`."""
+        """Return the size of its definition without its index: see `vhosts.definition_sizes`."""
         names = f"{self.source}{self.target.name}{self.routing_key}"
         size: i64 = len(names.encode("utf-8", "surrogateescape"))
         return RECORD_BYTES + size + len(self.packed_arguments)

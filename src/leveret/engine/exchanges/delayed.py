@@ -36,10 +36,14 @@ class DelayedExchange(Exchange):
         self.looked_at = self.inner.looked_at
 
     def index(self, binding: Binding) -> None:
+        before = self.inner.binding_bytes
         self.inner.index(binding)
+        self.binding_bytes += self.inner.binding_bytes - before
 
     def unindex(self, binding: Binding) -> None:
+        before = self.inner.binding_bytes
         self.inner.unindex(binding)
+        self.binding_bytes += self.inner.binding_bytes - before
 
 
 def delay_ms(headers: Headers) -> int:

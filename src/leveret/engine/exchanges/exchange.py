@@ -102,7 +102,7 @@ class Exchange(Target):
         self.deduplication_id: i64 = 0  # number of its keys in the log; 0 = it never had any
         self.chronicle: Chronicle | None = None  # records life events, with x-remember
         self.bindings: dict[Identity, Binding] = {}  # in order of creation
-        self.binding_bytes: i64 = 0  # size of their definitions
+        self.binding_bytes: i64 = 0  # of their definitions, and of the index
         self.published_in: i64 = 0  # messages that were published to it
         self.published_out: i64 = 0  # copies that it routed to queues
         self.looked_at: i64 = 0  # steps of the last match, without the bindings that it found

@@ -15,6 +15,8 @@ with the patterns in the buckets of its headers; `accepts` decides.
 from math import isnan
 from typing import Final
 
+from mypy_extensions import i64
+
 from leveret.engine.arguments.header_values import shown_text, shown_value
 from leveret.engine.arguments.packed import HEADER_BINDING_VALUES_MAX
 from leveret.engine.exchanges.binding import Binding
@@ -25,6 +27,9 @@ from leveret.wire.scan import LONGSTR, VOID
 from leveret.wire.tables import Field, Table, equal_values, kind_name
 
 MATCH: Final = "x-match"
+# A required header takes 180 bytes of memory, and a bucket of its own 600 more.
+VALUE_BYTES: Final = 64
+BUCKET_BYTES: Final = 128
 _MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
 
 
@@ -37,6 +42,12 @@ class HeaderPattern:
         self.is_any: bool = mode.startswith("any")
         self.wanted: Table = _wanted(arguments, mode.endswith("-with-x"))
         self.buckets: list[Bucket] = []  # the buckets that contain it
+
+    def index_bytes(self) -> i64:
+        """Return what the pattern counts as a part of definitions, beside its binding."""
+        values: i64 = len(self.wanted)
+        buckets = values if self.is_any else 1
+        return values * VALUE_BYTES + buckets * BUCKET_BYTES
 
     def accepts(self, table: Table) -> bool:
         """Return True if these headers match."""
@@ -139,6 +150,7 @@ class HeadersExchange(Exchange):
     def index(self, binding: Binding) -> None:
         pattern = HeaderPattern(binding.target, binding.arguments)
         self._patterns[binding] = pattern
+        self.binding_bytes += pattern.index_bytes()
         if pattern.is_any:
             for name in pattern.wanted:
                 self._enter(pattern, name)
@@ -149,6 +161,7 @@ class HeadersExchange(Exchange):
 
     def unindex(self, binding: Binding) -> None:
         pattern = self._patterns.pop(binding)
+        self.binding_bytes -= pattern.index_bytes()
         self._always.pop(pattern, None)
         for bucket in pattern.buckets:
             del bucket.patterns[pattern]

@@ -1,5 +1,7 @@
 """Topic exchanges: binding keys are patterns of words with `*` and `#`. See `topic_trie`."""
 
+from typing import Final
+
 from leveret.engine.exchanges.binding import Binding
 from leveret.engine.exchanges.exchange import (
     NODE_STEPS,
@@ -10,6 +12,8 @@ from leveret.engine.exchanges.exchange import (
 )
 from leveret.engine.exchanges.topic_trie import TopicTrie
 from leveret.engine.target import Target
+
+NODE_BYTES: Final = 64  # that a node counts as a part of definitions; it takes 280 of memory
 
 
 class TopicExchange(Exchange):
@@ -25,7 +29,11 @@ class TopicExchange(Exchange):
         self.looked_at = self.trie.steps * NODE_STEPS + len(words) // WORDS_PER_STEP + VISIT_STEPS
 
     def index(self, binding: Binding) -> None:
+        before = self.trie.nodes
         self.trie.add(binding)
+        self.binding_bytes += (self.trie.nodes - before) * NODE_BYTES
 
     def unindex(self, binding: Binding) -> None:
+        before = self.trie.nodes
         self.trie.remove(binding)
+        self.binding_bytes += (self.trie.nodes - before) * NODE_BYTES

@@ -82,6 +82,7 @@ class TopicTrie:
 
     def __init__(self) -> None:
         self.root = TopicNode()
+        self.nodes: i64 = 1  # with the root
         self.steps: i64 = 0  # nodes that the last walk examined, counted for each word
         self._walk: i64 = 0  # number of the current walk
         # The lists of a walk, reused so that a message allocates none. Empty between walks.
@@ -93,6 +94,8 @@ class TopicTrie:
         """Add a binding under the pattern of its routing key."""
         node = self.root
         for word in pattern_words(binding.routing_key):
+            if node.next(word) is None:
+                self.nodes += 1
             node = node.grow(word)
         if node.row is None:
             node.row = []
@@ -107,7 +110,7 @@ class TopicTrie:
         remove_from_row(row, binding)
         if not row:
             path[-1].row = None
-            _prune(path, words)
+            self.nodes -= _prune(path, words)
 
     def match(self, words: list[str], found: list[Target]) -> None:
         """Append the targets of all patterns that match a key with these words."""
@@ -216,9 +219,13 @@ def pattern_words(pattern: str) -> list[str]:
     return words
 
 
-def _prune(path: list[TopicNode], words: list[str]) -> None:
-    """Remove the nodes at the end of a path that no pattern needs. The root stays."""
+def _prune(path: list[TopicNode], words: list[str]) -> i64:
+    """Remove the nodes at the end of a path that no pattern needs, and return their number.
+
+    The root stays.
+    """
     depth = len(words)
     while depth > 0 and path[depth].is_bare():
         depth -= 1
         path[depth].cut(words[depth])
+    return len(words) - depth

@@ -30,9 +30,10 @@ def add_binding(
     """Bind a target to an exchange. A binding that exists stays."""
     is_queue = isinstance(target, Queue)
     binding = Binding(exchange.name, target, is_queue, routing_key, arguments)
+    bytes_before = exchange.binding_bytes
     if exchange.add(binding):
         vhost.binding_count += 1
-        vhost.definition_bytes += binding.size()
+        vhost.definition_bytes += exchange.binding_bytes - bytes_before
         vhost.sources.setdefault(target, {})[exchange.name] = exchange
         vhost.changed()
         if vhost.turn.listens:

@@ -221,6 +221,36 @@ def test_whole_records_of_definitions_are_counted(vhost: Vhost) -> None:
     assert delayed > 256 + 100, "a delayed exchange has a queue of its own"
 
 
+@pytest.mark.parametrize("kind", ["topic", "x-delayed-message"])
+def test_words_of_patterns_count_as_definitions(vhost: Vhost, kind: str) -> None:
+    """A short pattern of many words takes much memory."""
+    arguments = table_of({"x-delayed-type": "topic"} if kind != "topic" else {})
+    vhost.declare_exchange("x", kind, durable=False, arguments=arguments)
+    declare(vhost, "q")
+    before = vhost.definition_bytes
+    vhost.bind("x", vhost.queues["q"], "a." * 100, {})
+    assert vhost.definition_bytes - before > 100 * 64
+    shared = vhost.definition_bytes
+    vhost.bind("x", vhost.queues["q"], "a." * 100 + "b", {})
+    assert vhost.definition_bytes - shared < 1_000, "it has its nodes from the first pattern"
+    vhost.unbind("x", vhost.queues["q"], "a." * 100, {})
+    vhost.unbind("x", vhost.queues["q"], "a." * 100 + "b", {})
+    assert vhost.definition_bytes == before
+
+
+@pytest.mark.parametrize(("match", "least"), [("any", 50 * 192), ("all", 50 * 64)])
+def test_headers_of_patterns_count_as_definitions(vhost: Vhost, match: str, least: int) -> None:
+    vhost.declare_exchange("x", "headers", durable=False, arguments={})
+    declare(vhost, "q")
+    before = vhost.definition_bytes
+    arguments = table_of({"x-match": match} | {f"h{number}": True for number in range(50)})
+    vhost.bind("x", vhost.queues["q"], "", arguments)
+    assert vhost.definition_bytes - before > least
+    vhost.delete_queue("q")
+    vhost.delete_exchange("x")
+    assert vhost.definition_bytes == 0
+
+
 def test_bytes_of_definitions_are_given_back_with_the_objects(vhost: Vhost) -> None:
     empty = vhost.definition_bytes
     for name in ("a", "b"):
