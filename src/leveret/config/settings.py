@@ -358,9 +358,10 @@ class Settings:
     definitions_bytes_max: int = _option(
         64 * _MEBIBYTE,
         "Maximum size of the definitions of a vhost: of the names, routing keys and arguments of"
-        " its queues, exchanges and bindings. Each of them counts 100 bytes more, a queue 256, a word"
-        " of a topic pattern 64, a header of a headers binding 64 to 192. Definitions that exist already stay. In a cluster, give all nodes the same value: the"
-        " one of the leader counts.",
+        " its queues, exchanges and bindings. Each of them counts 100 bytes more, a queue 256, a"
+        " word of a topic pattern 64, a header of a headers binding 64 to 192. Definitions that"
+        " exist already stay. In a cluster, give all nodes the same value: the one of the leader"
+        " counts.",
         unit="bytes",
         low=1024,
         high=2**40,
