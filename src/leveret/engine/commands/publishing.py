@@ -47,6 +47,10 @@ from leveret.wire.tables import Field, Table
 # In `x-deduplication` this name stands for the property, not for a header of that name.
 MESSAGE_ID: Final = "message_id"
 
+# A route remembers this many queues. A connection keeps thousands of routes, and each of them could
+# lead to all queues of a vhost. A message to more queues is routed anew.
+ROUTE_QUEUES_MAX: Final = 256
+
 # A routing of this many steps is as much work as one copy of a message.
 LOOKS_PER_COPY: Final = 16
 
@@ -77,7 +81,8 @@ class Route:
         self.mandatory = mandatory
         self.version: i64 = 0  # of the vhost when the route was resolved
         self.fixed = False  # every plain message goes to the same queues
-        self.queues: list[Queue] = []  # if `fixed`, those queues; else those of the last message
+        # If `fixed`, those queues; else the first ones of the last message.
+        self.queues: list[Queue] = []
         self.is_reply = not exchange.name and routing_key.startswith(REPLY_PREFIX)
 
 
@@ -150,6 +155,8 @@ def _resolve(vhost: Vhost, route: Route) -> None:
     for target in [exchange, *queues]:
         if target.deduplication is not None:
             route.fixed = False
+    if len(queues) > ROUTE_QUEUES_MAX:
+        route.fixed = False
     route.queues = queues if route.fixed else []
 
 
@@ -163,7 +170,7 @@ def _publish_anew(vhost: Vhost, route: Route, content: Content, body: bytes) -> 
     reached: list[Queue] = []
     outcome = _publish_once(vhost, route, address, content, body, reached)
     if not route.fixed:
-        route.queues = reached
+        route.queues = reached[:ROUTE_QUEUES_MAX] if len(reached) > ROUTE_QUEUES_MAX else reached
     if vhost.tracing:
         tracer = vhost.turn.tracer
         assert tracer is not None

@@ -1,5 +1,6 @@
 """From a publish to the queues that take a copy."""
 
+from leveret.engine.commands.publishing import ROUTE_QUEUES_MAX
 from tests.protocol.stage import publish
 from tests.unit.engine.front import Client, headers, names, refusal
 
@@ -28,6 +29,19 @@ def test_a_route_is_found_anew_after_any_change() -> None:
     client.send("queue.delete", queue="b")
     client.publish("", "4", exchange="amq.fanout")
     assert client.drain("a") == ["1", "2"]
+
+
+def test_routes_do_not_keep_all_queues_of_a_vhost() -> None:
+    """A connection keeps thousands of routes: a user with many queues must not fill the memory."""
+    c = Client()
+    for number in range(ROUTE_QUEUES_MAX + 9):
+        c.queue(f"q{number}")
+        c.send("queue.bind", queue=f"q{number}", exchange="amq.fanout", routing_key="")
+    for body in ("1", "2"):
+        c.publish("k", body, exchange="amq.fanout")
+    kept = [len(route.queues) for route in c.peer.connection.channels[1].routes.values()]
+    assert kept == [ROUTE_QUEUES_MAX]
+    assert [c.drain(f"q{number}") for number in (0, ROUTE_QUEUES_MAX + 8)] == [["1", "2"]] * 2
 
 
 def test_a_publish_to_a_deleted_exchange_fails() -> None:
