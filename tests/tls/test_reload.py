@@ -178,9 +178,21 @@ def test_files_that_cannot_be_used_are_named_with_the_reason(
     absent = server.cert.parent / "absent"
     other = authority.server()
     for cert, key, text in (
-        (server.cert, other.key, f"{server.cert}, .*: the private key does not belong to the cert"),
-        (absent, server.key, f"^{absent}: cannot be used for TLS: No such file or directory"),
-        (server.cert, None, f"^{server.cert}: .*: a file has no certificate or no private key"),
+        (
+            server.cert,
+            other.key,
+            f"^tls_cert: {server.cert}, .*: the private key does not belong to the cert",
+        ),
+        (
+            absent,
+            server.key,
+            f"^tls_cert: {absent}: cannot be used for TLS: No such file or directory",
+        ),
+        (
+            server.cert,
+            None,
+            f"^tls_cert: {server.cert}: .*: a file has no certificate or no private key",
+        ),
     ):
         with pytest.raises(ConfigError, match=text):
             Certificates(Settings(amqps_port=0, tls_cert=cert, tls_key=key))

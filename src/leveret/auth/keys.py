@@ -139,9 +139,9 @@ def read_key_set(path: Path) -> list[Key]:
     try:
         return parse_key_set(path.read_bytes())
     except OSError as fault:
-        raise ConfigError(f"{path}: {fault.strerror}") from fault
+        raise ConfigError(f"oauth2_jwks_file: {path}: {fault.strerror}") from fault
     except ConfigError as fault:
-        raise ConfigError(f"{path}: {fault}") from fault
+        raise ConfigError(f"oauth2_jwks_file: {path}: {fault}") from fault
 
 
 def fetch_key_set(url: str) -> list[Key]:

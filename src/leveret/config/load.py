@@ -7,7 +7,7 @@ allowed, and so are variables that an orchestrator sets for a service of the nam
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from ipaddress import ip_network
 from pathlib import Path
 
@@ -37,6 +37,7 @@ _SERVICE_VARIABLE = re.compile(
     r"LEVERET_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)"
 )
 PROXY_OPTIONS = ("amqp_trusted_proxies", "http_trusted_proxies")
+PORT_MAX = 65_535
 SECRET_CHARACTERS_MIN = 32  # RFC 7518: a secret is at least as long as its hash
 
 
@@ -50,17 +51,22 @@ def load(
     """
     faults: list[str] = []
     values: dict[str, object] = {}
+    places: dict[str, str] = {}
     path = config_file or env.get(CONFIG_ENV)
     if path:
-        _read_file(Path(path), values, faults)
+        _read_file(Path(path), values, places, faults)
     for name in options():
         if env_name(name) in env:
-            _read(name, env[env_name(name)], env_name(name), values, faults)
+            places[name] = env_name(name)
+            _read(name, env[env_name(name)], places[name], values, faults)
     faults += _unknown_variables(env)
     for name, raw in flags.items():
-        _read(name, raw, flag_name(name), values, faults)
-    settings = Settings(**values)  # type: ignore[arg-type]  # Option.read gives the field's type
-    faults += _faults_together(settings)
+        places[name] = flag_name(name)
+        _read(name, raw, places[name], values, faults)
+    # Option.read gives the field's type.
+    settings = Settings(**values, places=places)  # type: ignore[arg-type]
+    broken = places.keys() - values.keys()  # a fault of their own is reported already
+    faults += [settings.placed(text) for text in _faults_together(settings, broken)]
     if faults:
         raise ConfigError("\n".join(faults))
     return settings
@@ -88,7 +94,9 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _read_file(path: Path, values: dict[str, object], faults: list[str]) -> None:
+def _read_file(
+    path: Path, values: dict[str, object], places: dict[str, str], faults: list[str]
+) -> None:
     import tomllib  # importing it takes 8 ms, and most starts have no file
 
     try:
@@ -106,7 +114,8 @@ def _read_file(path: Path, values: dict[str, object], faults: list[str]) -> None
         return
     for key, raw in table.items():
         if key in options():
-            _read(key, raw, f"{_place(path, text, key)}: {key}", values, faults)
+            places[key] = f"{_place(path, text, key)}: {key}"
+            _read(key, raw, places[key], values, faults)
         else:
             hint = _nearest(key, options())
             faults.append(f"{_place(path, text, key)}: {key}: no such option{hint}")
@@ -128,10 +137,24 @@ def _read(name: str, raw: object, place: str, values: dict[str, object], faults:
         faults.append(f"{place}: {fault}")
 
 
-def _faults_together(settings: Settings) -> list[str]:
-    """Return faults that concern several options together."""
-    faults = [*_port_faults(settings), *_tls_faults(settings), *_oauth2_faults(settings)]
-    return [*faults, *_proxy_faults(settings), *_cluster_faults(settings)]
+def _faults_together(settings: Settings, broken: Set[str]) -> list[str]:
+    """Return faults that concern several options together.
+
+    `broken` are options whose own faults are reported. Options that depend on them are not checked.
+    """
+    checks = {
+        "amqp_port http_port amqps_port https_port": _port_faults,
+        "amqps_port https_port tls_cert tls_ca tls_verify": _tls_faults,
+        "oauth2_resource_server_id oauth2_secret oauth2_keys oauth2_jwks_file oauth2_jwks_url": (
+            _oauth2_faults
+        ),
+        " ".join(PROXY_OPTIONS): _proxy_faults,
+        "node durability tls_cert tls_ca cluster_listen cluster_peers cluster_secret"
+        " cluster_secret_file cluster_tls": _cluster_faults,
+        "jobs_redis jobs_postgres": _jobs_faults,
+    }
+    found = (find(settings) for names, find in checks.items() if not broken & set(names.split()))
+    return [fault for faults in found for fault in faults]
 
 
 def _port_faults(settings: Settings) -> list[str]:
@@ -142,7 +165,7 @@ def _port_faults(settings: Settings) -> list[str]:
         if not port:
             continue
         if port in seen:
-            faults.append(f"{seen[port]} and {name}: both use port {port}")
+            faults.append(f"{seen[port]} and {name}: both use port {port}: change one of them")
         seen.setdefault(port, name)
     return faults
 
@@ -151,9 +174,9 @@ def _tls_faults(settings: Settings) -> list[str]:
     faults = []
     listens = settings.amqps_port is not None or settings.https_port is not None
     if listens and settings.tls_cert is None:
-        faults.append("tls_cert: a TLS port needs a certificate")
+        faults.append("tls_cert: a TLS port needs a certificate: name its file here")
     if settings.tls_verify != "none" and settings.tls_ca is None:
-        faults.append("tls_ca: client certificates cannot be verified without it")
+        faults.append("tls_ca: client certificates cannot be verified without it: name a file here")
     return faults
 
 
@@ -165,10 +188,15 @@ def _cluster_faults(settings: Settings) -> list[str]:
             if getattr(settings, name)
         ]
         return [f"{name}: needs cluster_listen" for name in given]
-    faults = []
+    faults = _port_of_address_faults("cluster_listen", settings.cluster_listen)
     names = [peer.partition("=")[0] for peer in settings.cluster_peers.split(",")]
+    for peer in filter(None, settings.cluster_peers.split(",")):
+        faults += _port_of_address_faults("cluster_peers", peer.partition("=")[2])
     if settings.node not in names:
-        faults.append(f"cluster_peers: does not name this node, {settings.node}")
+        faults.append(
+            f"cluster_peers: '{settings.cluster_peers}' does not name this node, {settings.node}:"
+            " add it, or give this node one of these names (--node)"
+        )
     faults += [f"cluster_peers: names {name} twice" for name in set(names) if names.count(name) > 1]
     if bool(settings.cluster_secret) == (settings.cluster_secret_file is not None):
         faults.append("cluster_secret and cluster_secret_file: set one of them")
@@ -177,6 +205,19 @@ def _cluster_faults(settings: Settings) -> list[str]:
     if settings.durability != "sync":
         faults.append("durability: a cluster needs sync")
     return faults
+
+
+def _port_of_address_faults(name: str, address: str) -> list[str]:
+    port = int(address.rpartition(":")[2])  # the pattern of the option lets only digits pass
+    if 0 < port <= PORT_MAX:
+        return []
+    return [f"{name}: the port of {address} is not between 1 and {PORT_MAX}"]
+
+
+def _jobs_faults(settings: Settings) -> list[str]:
+    if bool(settings.jobs_redis) == bool(settings.jobs_postgres):
+        return []
+    return ["jobs_redis and jobs_postgres: set both, or neither to keep jobs in the broker"]
 
 
 def _proxy_faults(settings: Settings) -> list[str]:

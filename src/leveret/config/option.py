@@ -34,6 +34,7 @@ _WORDS: Final = {
 }
 NUMBER_MAX: Final = 2**63 - 1
 DIGITS_MAX: Final = 18  # limit for a number in which every digit counts
+_LENGTH: Final = re.compile(r"\.\{(\d+),(\d+)\}")  # in the pattern of a secret
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)")
 
 
@@ -91,6 +92,9 @@ class Option:
         if self.choices and raw not in self.choices:
             raise ValueError(f"'{raw}' is not one of {', '.join(self.choices)}")
         if self.pattern and not re.fullmatch(self.pattern, raw):
+            length = _LENGTH.search(self.pattern)
+            if self.secret and length is not None:
+                raise ValueError(f"it must have {length[1]} to {length[2]} characters")
             shown = "it" if self.secret else f"'{raw}'"
             raise ValueError(f"{shown} does not have the form {self.metavar}")
         if self.kind == "path":

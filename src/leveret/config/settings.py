@@ -4,8 +4,13 @@
 and tests name only the fields they change. The name of a field is the key in the file. `LEVERET_`
 and capitals make the environment variable; dashes make the flag. `Option.read` returns the type of
 the field.
+
+The text of a `ConfigError` about an option begins with the name of the field and a colon.
+`Settings.placed` replaces the name by the place that an operator has to change.
 """
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +19,8 @@ from leveret.config.option import Option, Secret
 
 _KINDS: Final = {bool: "bool", int: "int", float: "float", str: "str", Secret: "str"}
 _MEBIBYTE: Final = 1024 * 1024
+# `tls_ca: …` or `amqp_port and http_port: …`
+_NAMED: Final = re.compile(r"([a-z0-9_]+)(?: and ([a-z0-9_]+))?(?=: )")
 
 
 def _option(default: Any, help: str, *, kind: str = "", **facts: Any) -> Any:
@@ -430,11 +437,25 @@ class Settings:
         pattern=r"(https?://\S+)?",
         metavar="URL",
     )
+    # Where each option was given: flag, environment variable, or file with line and key.
+    places: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def place(self, name: str) -> str:
+        """Return where an option was given; its flag if it has its default."""
+        return self.places.get(name, flag_name(name))
+
+    def placed(self, fault: str) -> str:
+        """Return the text of a fault with places instead of the names of options it begins with."""
+        found = _NAMED.match(fault)
+        names = [name for name in found.groups() if name] if found is not None else []
+        if found is None or not options().keys() >= set(names):
+            return fault
+        return " and ".join(map(self.place, names)) + fault[found.end() :]
 
 
 def options() -> dict[str, Option]:
     """Return every option by the name of its field, in the order of declaration."""
-    return {f.name: f.metadata["option"] for f in fields(Settings)}
+    return {f.name: f.metadata["option"] for f in fields(Settings) if "option" in f.metadata}
 
 
 def env_name(name: str) -> str:

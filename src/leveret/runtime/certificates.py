@@ -59,8 +59,8 @@ class Certificates:
         self._settings = settings
         self._now_s = now_s
         self._now_ms = now_ms if now_ms is not None else Clock().now_ms
-        paths = (settings.tls_cert, settings.tls_key, settings.tls_ca)
-        self._paths = [path for path in paths if path is not None]
+        files = {name: getattr(settings, name) for name in ("tls_cert", "tls_key", "tls_ca")}
+        self._files: dict[str, Path] = {name: path for name, path in files.items() if path}
         self._stamps = self._read_stamps()
         self._looked_s = now_s()
         # AMQP clients may be asked for certificates; HTTP clients log in with passwords.
@@ -135,7 +135,7 @@ class Certificates:
             self._warn_of_dates()
 
     def _read_stamps(self) -> Stamps:
-        return tuple(_stamp(path) for path in self._paths)
+        return tuple(_stamp(path) for path in self._files.values())
 
     def _load(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
         """Return a server context that verifies clients, and one that does not ask them."""
@@ -176,14 +176,18 @@ class Certificates:
         )
 
     def _unusable(self, fault: Exception) -> ConfigError:
-        for path in self._paths:  # the fault of a missing file does not name it
+        for name, path in self._files.items():  # the fault of a missing file does not name it
             try:
                 path.open("rb").close()
             except OSError as found:
-                return ConfigError(f"{path}: cannot be used for TLS: {found.strerror}")
-        names = ", ".join(map(str, self._paths))
+                return ConfigError(
+                    f"{name}: {path}: cannot be used for TLS: {found.strerror}: correct the path,"
+                    " or let the user of the node read the file"
+                )
+        names = ", ".join(map(str, self._files.values()))
         reason = str((fault.reason or "") if isinstance(fault, ssl.SSLError) else fault)
-        return ConfigError(f"{names}: cannot be used for TLS: {_REASONS.get(reason, reason)}")
+        reason = _REASONS.get(reason, reason)
+        return ConfigError(f"tls_cert: {names}: cannot be used for TLS: {reason}")
 
     def _listening(self, verify: str, current: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
         """Return the context of a listener, which hands each handshake to the current context."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 import stat
 from typing import Final
 
@@ -19,6 +20,7 @@ from leveret.runtime.cluster_node import ClusterNode
 from leveret.runtime.job_tokens import put_cluster_secret
 from leveret.runtime.public_listeners import PublicListeners
 from leveret.runtime.spare_memory import LOOK_S, SpareMemory
+from leveret.runtime.start_faults import naming
 from leveret.storage.blocks import VERSION
 from leveret.storage.disk import Disk, descriptors_max
 
@@ -68,22 +70,26 @@ class ClusteredNode:
     async def start(self) -> None:
         """Begin, and listen. Raises OSError and LeveretError."""
         address = parse_address(self.settings.cluster_listen)
-        await self.node.start(address.host, address.port)
+        with naming("cluster_listen", address.host, "cluster_listen", address.port):
+            await self.node.start(address.host, address.port)
         self._look_at_memory()
         settings = self.settings
         put_cluster_secret(settings.data, self.node.cluster.secret)
         certificates = self._certificates
-        host = settings.host
-        listen = self._listeners.listen
-        self.addresses[AMQP] = listen(AMQP, host, settings.amqp_port)
-        self.addresses[HTTP] = listen(HTTP, host, settings.http_port)
-        if certificates is not None and settings.amqps_port is not None:
-            self.addresses[AMQPS] = listen(AMQPS, host, settings.amqps_port, certificates.amqp)
-        if certificates is not None and settings.https_port is not None:
-            self.addresses[HTTPS] = listen(HTTPS, host, settings.https_port, certificates.http)
+        self._listen(AMQP, "amqp_port")
+        self._listen(HTTP, "http_port")
+        if certificates is not None:
+            self._listen(AMQPS, "amqps_port", certificates.amqp)
+            self._listen(HTTPS, "https_port", certificates.http)
         for service, bound in self.addresses.items():
             protocol = "amqp/ssl" if service == AMQPS else service  # RabbitMQ's name
             self.node.bound.append(Listener(protocol, *bound))
+
+    def _listen(self, service: str, option: str, context: ssl.SSLContext | None = None) -> None:
+        host, port = self.settings.host, getattr(self.settings, option)
+        if port is not None:
+            with naming("host", host, option, port):
+                self.addresses[service] = self._listeners.listen(service, host, port, context)
 
     def _look_at_memory(self) -> None:
         self._memory.look()

@@ -85,8 +85,6 @@ class NodeJobs:
     async def start(self) -> None:
         """Open the store if it has work without a call. Raises ConfigError."""
         settings = self._host.settings
-        if bool(settings.jobs_redis) != bool(settings.jobs_postgres):
-            raise ConfigError("jobs_redis and jobs_postgres: set both or neither")
         if settings.jobs_token_secret or settings.jobs_token_key is not None:
             self._own_tokens()  # raises ConfigError for a bad key
         kinds = self._host.broker.register.kinds()

@@ -47,6 +47,7 @@ from leveret.runtime.memory_alarm import (
 from leveret.runtime.node_events import NodeEvents
 from leveret.runtime.node_view import HttpNodeView
 from leveret.runtime.shovels import load_shovels, make_local_node, make_shovels
+from leveret.runtime.start_faults import naming
 from leveret.runtime.sync_barrier import SyncBarrier
 from leveret.runtime.sync_watch import SyncWatch
 from leveret.runtime.telemetry import Telemetry
@@ -70,8 +71,8 @@ PRODUCT_VERSION = "4.3.0"
 
 DRAIN_S = 2.0
 NO_PASSWORD = (
-    "host is {host}, which other machines can reach, but the only login is guest/guest, which"
-    " everybody knows: set another password with --default-pass or LEVERET_DEFAULT_PASS"
+    "host: other machines can reach {host}, but the only login is guest/guest, which everybody"
+    " knows: set another password with --default-pass or LEVERET_DEFAULT_PASS"
 )
 
 
@@ -145,10 +146,10 @@ class Node:
     ) -> None:
         """Recover from disk and listen.
 
-        Raises OSError if an address cannot be used, and ConfigError or StorageError if the node
-        must not start. `on_recovered` is called when the data directory has been read: from then on
-        nothing blocks the loop. With `is_wanted` the recovery does not block the loop either. It
-        ends with NotWantedError as soon as `is_wanted` returns False.
+        Raises ConfigError, OSError or StorageError if the node cannot start. `on_recovered` is
+        called when the data directory has been read: from then on nothing blocks the loop. With
+        `is_wanted` the recovery does not block the loop either. It ends with NotWantedError as soon
+        as `is_wanted` returns False.
         """
         loop = asyncio.get_running_loop()
         self._certificates = _certificates(self.settings)
@@ -291,29 +292,33 @@ class Node:
         settings = self.settings
         bound = self.view.bound
         self.amqp.trust_proxies(Networks(settings.amqp_trusted_proxies))
-        self.amqp_address = self.amqp.listen(settings.host, settings.amqp_port)
+        with naming("host", settings.host, "amqp_port", settings.amqp_port):
+            self.amqp_address = self.amqp.listen(settings.host, settings.amqp_port)
         bound.append(Listener("amqp", *self.amqp_address))
         certificates = self._certificates
         if certificates is not None:
             self._reloads.append(certificates.reload)
         if certificates is not None and settings.amqps_port is not None:
-            self.amqps_address = self.amqp.listen(
-                settings.host, settings.amqps_port, certificates.amqp
-            )
+            with naming("host", settings.host, "amqps_port", settings.amqps_port):
+                self.amqps_address = self.amqp.listen(
+                    settings.host, settings.amqps_port, certificates.amqp
+                )
             bound.append(Listener("amqp/ssl", *self.amqps_address))
 
     def _listen_http(self, http: HttpFront) -> None:
         settings = self.settings
         bound = self.view.bound
-        self.http_address = http.listen(settings.host, settings.http_port)
+        with naming("host", settings.host, "http_port", settings.http_port):
+            self.http_address = http.listen(settings.host, settings.http_port)
         bound.append(Listener("http", *self.http_address))
         if self._certificates is not None and settings.https_port is not None:
-            self.https_address = http.listen(
-                settings.host,
-                settings.https_port,
-                self._certificates.http,
-                settings.handshake_timeout_ms / 1000,
-            )
+            with naming("host", settings.host, "https_port", settings.https_port):
+                self.https_address = http.listen(
+                    settings.host,
+                    settings.https_port,
+                    self._certificates.http,
+                    settings.handshake_timeout_ms / 1000,
+                )
             bound.append(Listener("https", *self.https_address))
 
     def _start_http(self) -> None:

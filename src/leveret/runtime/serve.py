@@ -10,15 +10,12 @@ the exit code is 1.
 
 import asyncio
 import contextlib
-import errno
 import gc
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from leveret import build_info
@@ -30,7 +27,8 @@ from leveret.runtime import logs
 from leveret.runtime.clustered import ClusteredNode
 from leveret.runtime.loop import loop_factory
 from leveret.runtime.node import Node
-from leveret.storage.disk import LOCK_FILE, Disk
+from leveret.runtime.start_faults import start_fault
+from leveret.storage.disk import Disk
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +38,6 @@ GC_THRESHOLDS = (100_000, 50, 1000)
 DESCRIPTORS_FEW: Final = 1024  # a node that may open fewer files warns
 DESCRIPTORS_MIN: Final = 64  # with fewer, HTTP refuses its first client: an idle node uses 20
 RAISE_DESCRIPTORS: Final = "raise the limit (`ulimit -Hn`, LimitNOFILE of systemd)"
-# Faults of a path whose own text does not say what is wrong with a data directory.
-_PATH_FAULTS: Final = {
-    errno.EEXIST: "it is a file",
-    errno.ENOTDIR: "a part of this path is a file",
-    errno.ENOENT: "it cannot be created there",
-}
 
 
 def serve(settings: Settings) -> int:
@@ -64,7 +56,12 @@ def serve(settings: Settings) -> int:
             descriptors,
             RAISE_DESCRIPTORS,
         )
-    with asyncio.Runner(loop_factory=loop_factory(settings.event_loop)) as runner:
+    try:
+        factory = loop_factory(settings.event_loop)
+    except ConfigError as fault:
+        sys.stderr.write(f"leveret serve: cannot start: {start_fault(fault, settings)}\n")
+        return 1
+    with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(_serve(settings))
 
 
@@ -76,11 +73,8 @@ async def _serve(settings: Settings) -> int:
     gc.disable()  # a start makes many objects that stay; collections would take most of its time
     try:
         await node.start(on_recovered=lambda: _stop_on_signals(stopping))
-    except OSError as fault:
+    except (OSError, ConfigError, StorageError) as fault:
         sys.stderr.write(f"leveret serve: cannot start: {start_fault(fault, settings)}\n")
-        return 1
-    except (ConfigError, StorageError) as fault:
-        sys.stderr.write(f"leveret serve: cannot start: {fault}\n")
         return 1
     gc.collect()
     gc.freeze()
@@ -106,11 +100,8 @@ async def _serve_in_cluster(settings: Settings) -> int:
     try:
         clustered = ClusteredNode(settings, Clock())
         await clustered.start()
-    except OSError as fault:
+    except (OSError, LeveretError) as fault:
         sys.stderr.write(f"leveret serve: cannot start: {start_fault(fault, settings)}\n")
-        return 1
-    except LeveretError as fault:
-        sys.stderr.write(f"leveret serve: cannot start: {fault}\n")
         return 1
     _stop_on_signals(stopping)
     _reload_on_hangup(clustered.reload)
@@ -137,25 +128,6 @@ async def _say_ready_in_cluster(clustered: ClusteredNode) -> None:
     if sys.stdout is not None:
         sys.stdout.write(f"leveret ready {' '.join(ways)}\n")
         sys.stdout.flush()
-
-
-def start_fault(fault: OSError, settings: Settings) -> str:
-    """Return which file or address cannot be used, and why."""
-    reason = fault.strerror or str(fault)
-    if isinstance(fault, socket.gaierror):
-        return f"host is {settings.host}: {reason}"
-    if fault.filename is not None:
-        path = Path(os.fsdecode(fault.filename))
-        data = settings.data
-        if path not in (data, *data.parents, data / LOCK_FILE):
-            return f"{path}: {reason}"
-        if fault.errno == errno.EACCES and os.path.exists(data):
-            return f"{path}: {reason}; give {data} and its files to the user of the node (chown -R)"
-        reason = _PATH_FAULTS.get(fault.errno or 0, reason)
-        return f"{path}: {reason}; choose a data directory that this user can write to (--data)"
-    if fault.errno == errno.EADDRINUSE:
-        return f"{reason}; stop the program that uses it, or choose another port"
-    return reason
 
 
 def _log_start(node: Node) -> None:

@@ -264,7 +264,7 @@ def test_health_is_well_when_all_servers_answer(deployment: Deployment) -> None:
         (
             "redis://h:port/0",
             "postgresql://a/b",
-            "jobs_redis: the address cannot be read: its port",
+            "jobs_redis: the address redis://h:… cannot be read: its port",
         ),
         (
             "rediss://h?ssl_ca_certs=/none",
@@ -283,7 +283,7 @@ def test_health_is_well_when_all_servers_answer(deployment: Deployment) -> None:
         ("redis://a:1,b:2/0", "postgresql://a/b", "Redis Cluster is not supported"),
         ("redis://a,b/0", "postgresql://a/b", "Redis Cluster is not supported"),
         ("redis://h/0", "mysql://a/b", "jobs_postgres: an address begins with postgresql://"),
-        ("redis://h/0", "postgresql://a:x/b", "jobs_postgres: the address cannot be read"),
+        ("redis://h/0", "postgresql://a:x/b", "jobs_postgres: the address postgresql://a:… cannot"),
     ],
 )
 def test_addresses_that_cannot_be_right_are_refused(redis_url: str, dsn: str, reason: str) -> None:
@@ -295,6 +295,25 @@ def test_an_address_that_cannot_be_read_does_not_tell_the_password() -> None:
     with pytest.raises(ConfigError) as told:
         check_addresses("redis://h", ["postgresql://u:sec/ret@a/b"])
     assert "sec" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://u:secret@db:x/jobs", "postgresql://db:…"),
+        ("postgresql://u:sec/ret@db/jobs", "postgresql://db"),
+        ("postgresql://u:secret", "postgresql://u:…"),
+        ("postgresql://db:x/jobs?password=a@secret", "…"),
+        ("mysql://u:secret@db:3306/jobs", "mysql://db:3306"),
+        ("secret", "…"),
+    ],
+)
+def test_a_malformed_address_is_shown_without_its_password(address: str, shown: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        check_addresses("redis://h", [address])
+    text = str(told.value)
+    assert shown in text
+    assert "secret" not in text
 
 
 @pytest.mark.parametrize("query", ["nosuch=1", "socket_timeout=soon"])

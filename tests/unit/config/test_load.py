@@ -106,9 +106,30 @@ def test_fault_in_a_table_or_a_quoted_key_has_its_line(tmp_path: Path) -> None:
     ]
 
 
+def test_a_fault_found_later_names_the_place_where_its_option_was_given(tmp_path: Path) -> None:
+    file = tmp_path / "leveret.toml"
+    file.write_text('node = "a"\nhttp_port = 7000\namqp_port = 7001\n')
+    settings = load({"amqp_port": "7002"}, {"LEVERET_HOST": "::1"}, str(file))
+    assert settings.placed("http_port: is taken") == f"{file}:2: http_port: is taken"
+    assert settings.placed("amqp_port: is taken") == "--amqp-port: is taken"
+    assert settings.placed("host: is wrong") == "LEVERET_HOST: is wrong"
+    assert settings.placed("tls_cert: is missing") == "--tls-cert: is missing"
+    both = "amqp_port and http_port: both"
+    assert settings.placed(both) == f"--amqp-port and {file}:2: http_port: both"
+    for other in ("the node: is wrong", "no_option: is wrong", "places: x", "node is wrong"):
+        assert settings.placed(other) == other
+
+
+def test_jobs_need_redis_and_postgresql_or_neither() -> None:
+    fault = "set both, or neither to keep jobs in the broker"
+    assert faults_of({}, {"LEVERET_JOBS_REDIS": "redis://u:secret@h"}) == [
+        f"LEVERET_JOBS_REDIS and --jobs-postgres: {fault}"
+    ]
+
+
 def test_both_fronts_cannot_have_one_port_unless_it_is_picked() -> None:
     assert faults_of({"amqp_port": "7000", "http_port": "7000"}) == [
-        "amqp_port and http_port: both use port 7000"
+        "--amqp-port and --http-port: both use port 7000: change one of them"
     ]
     assert load({"amqp_port": "0", "http_port": "0"}, {}).amqp_port == 0
 
@@ -124,12 +145,31 @@ CLUSTER: dict[str, object] = {
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"node": "c"}, "cluster_peers: does not name this node, c"),
-        ({"cluster_peers": "a=127.0.0.1:7000,a=127.0.0.1:7001"}, "cluster_peers: names a twice"),
-        ({"cluster_secret": ""}, "cluster_secret and cluster_secret_file: set one of them"),
-        ({"cluster_secret_file": "f"}, "cluster_secret and cluster_secret_file: set one of them"),
-        ({"cluster_tls": "true"}, "cluster_tls: needs tls_cert and tls_ca"),
-        ({"durability": "os"}, "durability: a cluster needs sync"),
+        (
+            {"node": "c"},
+            (
+                "--cluster-peers: 'a=127.0.0.1:7000,b=127.0.0.1:7001' does not name this node, c:"
+                " add it, or give this node one of these names (--node)"
+            ),
+        ),
+        ({"cluster_peers": "a=127.0.0.1:7000,a=127.0.0.1:7001"}, "--cluster-peers: names a twice"),
+        ({"cluster_secret": ""}, "--cluster-secret and --cluster-secret-file: set one of them"),
+        (
+            {"cluster_secret_file": "f"},
+            "--cluster-secret and --cluster-secret-file: set one of them",
+        ),
+        ({"cluster_tls": "true"}, "--cluster-tls: needs tls_cert and tls_ca"),
+        (
+            {"cluster_listen": "127.0.0.1:70000"},
+            "--cluster-listen: the port of 127.0.0.1:70000 is not between 1 and 65535",
+        ),
+        (
+            {"cluster_peers": "a=127.0.0.1:7000,b=127.0.0.1:0"},
+            "--cluster-peers: the port of 127.0.0.1:0 is not between 1 and 65535",
+        ),
+        ({"cluster_peers": "a"}, "--cluster-peers: 'a' does not have the form NAME=HOST:PORT,…"),
+        ({"cluster_secret": "short"}, "--cluster-secret: it must have 16 to 1024 characters"),
+        ({"durability": "os"}, "--durability: a cluster needs sync"),
     ],
 )
 def test_options_of_a_cluster_fit_together(changes: dict[str, object], fault: str) -> None:
@@ -139,8 +179,8 @@ def test_options_of_a_cluster_fit_together(changes: dict[str, object], fault: st
 def test_options_of_a_cluster_need_an_address() -> None:
     given = {**CLUSTER, "cluster_listen": ""}
     assert faults_of(given) == [
-        "cluster_peers: needs cluster_listen",
-        "cluster_secret: needs cluster_listen",
+        "--cluster-peers: needs cluster_listen",
+        "--cluster-secret: needs cluster_listen",
     ]
     assert load(CLUSTER, {}).cluster_peers == CLUSTER["cluster_peers"]
 
@@ -206,19 +246,19 @@ def test_ports_for_tls_are_off_unless_they_are_given(tmp_path: Path) -> None:
 
 def test_settings_of_tls_must_fit_together() -> None:
     assert faults_of({"amqps_port": "5671", "https_port": "5671", "tls_verify": "required"}) == [
-        "amqps_port and https_port: both use port 5671",
-        "tls_cert: a TLS port needs a certificate",
-        "tls_ca: client certificates cannot be verified without it",
+        "--amqps-port and --https-port: both use port 5671: change one of them",
+        "--tls-cert: a TLS port needs a certificate: name its file here",
+        "--tls-ca: client certificates cannot be verified without it: name a file here",
     ]
 
 
 def test_settings_of_tokens_must_fit_together() -> None:
     assert faults_of({"oauth2_resource_server_id": "broker"}) == [
-        "oauth2_resource_server_id: tokens cannot be verified without a key"
+        "--oauth2-resource-server-id: tokens cannot be verified without a key"
     ]
     assert faults_of({"oauth2_secret": "short"}) == [
-        "oauth2_secret: it has no effect without oauth2_resource_server_id",
-        "oauth2_secret: it is shorter than 32 characters",
+        "--oauth2-secret: it has no effect without oauth2_resource_server_id",
+        "--oauth2-secret: it is shorter than 32 characters",
     ]
     assert faults_of({"oauth2_jwks_url": "http://elsewhere/keys"})[0] == (
         "--oauth2-jwks-url: 'http://elsewhere/keys' does not have the form https://…"
