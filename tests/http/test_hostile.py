@@ -132,7 +132,6 @@ def test_other_protocols_are_ignored_and_the_connection_ends(
         b"GET /api/health HTTP/1.1\r\nHost: x\r\nX: a\r\n b\r\n\r\n",
         b"GET /api/hea\x00lth HTTP/1.1\r\nHost: x\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
 )
 def test_malformed_request_is_refused_and_not_logged(
@@ -140,6 +139,21 @@ def test_malformed_request_is_refused_and_not_logged(
 ) -> None:
     assert status(answer(server, request_)) == b"400"
     assert not caplog.records
+
+
+def test_client_of_another_protocol_is_told_and_logged_once(
+    server: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        answered = answer(server, b"AMQP\x00\x00\x09\x01")
+        assert status(answered) == b"400"
+        assert answered.endswith(b"the client speaks AMQP on http_port: connect it to amqp_port")
+    assert status(answer(server, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")) == b"400"
+    logged = [each.message for each in caplog.records]
+    assert [each.rpartition("the client speaks ")[2].split()[0] for each in logged] == [
+        "AMQP",
+        "TLS",
+    ]
 
 
 def test_slow_body_is_refused(server: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,6 @@ def test_protocol_header_may_come_in_pieces(header: bytes) -> None:
         b"AMQP\x00\x00\x09\x00",
         b"AMQP\x00\x01\x00\x00",
         b"AMQP\x03\x01\x00\x00",
-        b"GET / HTTP/1.1\r\n\r\n",
         b"G",
         b"AMQQ",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
@@ -86,6 +85,24 @@ def test_other_protocols_are_told_which_one_is_spoken(header: bytes) -> None:
     peer = Stage().peer()
     peer.feed(header)
     assert peer.take() == [Preamble(wire.PROTOCOL_HEADER)]
+    assert peer.hung_up()
+
+
+@pytest.mark.parametrize(
+    ("request_", "start", "end"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 ", b"connect it to http_port\n"),
+        (b"*1\r\n$4\r\nPING\r\n", b"-ERR the client speaks Redis ", b"a server for Redis\r\n"),
+    ],
+)
+def test_a_client_of_http_or_redis_is_told_in_its_own_protocol(
+    request_: bytes, start: bytes, end: bytes
+) -> None:
+    peer = Stage().peer()
+    peer.feed(request_)
+    answer = peer.take_bytes()
+    assert answer.startswith(start)
+    assert answer.endswith(end)
     assert peer.hung_up()
 
 

@@ -88,7 +88,7 @@ def send_until_stalled(connection: Connection, data: bytes, times: int) -> int:
 
 
 @pytest.mark.parametrize(
-    "data", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"AMQP\x00\x01\x00\x00", b"\x16\x03\x01" * 50]
+    "data", [b"SSH-2.0-OpenSSH\r\n", b"AMQP\x00\x01\x00\x00", b"\x16\x03\x01" * 50]
 )
 def test_another_protocol_is_told_which_one_is_spoken(server: RunningBroker, data: bytes) -> None:
     connection = Connection(server.host, server.port)

@@ -75,8 +75,10 @@ def test_clients_in_their_handshake_are_counted(server: Pair, loop: str, port: s
 @pytest.mark.parametrize(
     ("first", "reason"),
     [
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "the client begins TLS on amqp_port: it must use"),
-        (b"GET / HTTP/1.1\r\n", "the client does not speak AMQP 0-9-1"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "the client speaks TLS on amqp_port: turn TLS off"),
+        (b"GET / HTTP/1.1\r\n", "the client speaks HTTP on amqp_port: connect it to http_port"),
+        (b"AMQP\x00\x01\x00\x00", "the client speaks another version of AMQP"),
+        (b"nobody knows", "the client does not speak AMQP 0-9-1"),
     ],
 )
 def test_client_of_another_protocol_is_logged_once(
@@ -104,8 +106,38 @@ def test_failed_handshake_is_logged_with_its_reason(server: Pair, loop: str) -> 
         with broker(amqps_port=0, **settings) as running:
             assert running.node.amqps_address is not None
             with socket.create_connection(running.node.amqps_address, 60) as client:
-                client.sendall(b"AMQP\x00\x00\x09\x01")
+                client.sendall(b"\x16AMQP\x00\x00\x09\x01")
                 while "failed: the client does not speak TLS" not in lines.get(timeout=60):
                     pass
+
     finally:
         logger.removeHandler(handler)
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_client_without_tls_is_told_the_right_port(
+    server: Pair, loop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings: dict[str, Any] = {"tls_cert": server.cert, "tls_key": server.key, "event_loop": loop}
+    with broker(http=True, amqps_port=0, https_port=0, **settings) as running:
+        assert running.node.amqps_address is not None
+        assert running.node.https_address is not None
+        text = "without TLS on https_port: turn TLS on in the client, or connect it to http_port"
+        answer = told(running.node.https_address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert answer.endswith(f"the client speaks HTTP {text}\n".encode())
+        assert told(running.node.amqps_address, b"AMQP\x00\x00\x09\x01") == b""
+        assert told(running.node.amqps_address, b"PING\r\n").startswith(b"-ERR the client speaks R")
+    logged = [each.message for each in caplog.records if "refused" in each.message]
+    assert len(logged) == 3
+    assert "speaks AMQP without TLS on amqps_port: turn TLS on in the client" in logged[1]
+
+
+def told(address: tuple[str, int], data: bytes) -> bytes:
+    """Send bytes, and return the answer up to its end."""
+    with socket.create_connection(address, 60) as client:
+        client.sendall(data)
+        answer = b""
+        while piece := client.recv(4096):
+            answer += piece
+        return answer

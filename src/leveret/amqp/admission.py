@@ -16,9 +16,7 @@ from mypy_extensions import i64
 from leveret.addresses import is_loopback, network_of
 from leveret.amqp.connection_base import (
     GONE_EARLY,
-    NOT_AMQP,
     OPENED,
-    TLS_WITHOUT_TLS,
     ConnectionBase,
     ConnectionLimits,
 )
@@ -67,5 +65,5 @@ class Admission:
         """Uncount a connection that was opened, or that ended before."""
         if event == OPENED or event == GONE_EARLY:
             self.leave(connection.host)
-            if connection.end_reason == NOT_AMQP or connection.end_reason == TLS_WITHOUT_TLS:
+            if connection.is_foreign:
                 self._note_refusal(connection.end_reason, connection.host)

@@ -23,7 +23,7 @@ from leveret.amqp.closing import (
     force_close,
     on_channel_close,
 )
-from leveret.amqp.connection_base import NOT_AMQP, TLS_WITHOUT_TLS, AmqpFront
+from leveret.amqp.connection_base import NOT_AMQP, AmqpFront
 from leveret.amqp.connection_state import (
     AWAIT_HEADER,
     CLOSED,
@@ -38,7 +38,6 @@ from leveret.amqp.dispatch import dispatch
 from leveret.amqp.frame_errors import bad_end, expected_content, too_large, unknown_frame
 from leveret.amqp.handshake import (
     PROTOCOL_HEADER_0_9,
-    TLS_HANDSHAKE,
     on_login,
     send_start,
 )
@@ -62,6 +61,7 @@ from leveret.auth import Refusal, User
 from leveret.engine.timer_queue import NEVER, earlier
 from leveret.engine.turns.turn import WORK_MAX
 from leveret.errors import ChannelError, LeveretError
+from leveret.listening.port_hints import AMQP, AMQPS, FIRST_BYTES
 
 _FRAME_HEAD: Final = 7  # type, channel, size
 _STREAMED_BYTES: Final = 4096  # a larger body frame is taken piece by piece
@@ -201,9 +201,15 @@ class Connection(ConnectionState):
         return len(PROTOCOL_HEADER)
 
     def _refuse_protocol(self, data: bytes) -> None:
-        """Send the supported protocol header, as AMQP demands, and hang up."""
-        self.note_end(TLS_WITHOUT_TLS if data[:1] == TLS_HANDSHAKE else NOT_AMQP)
-        self.send_raw(PROTOCOL_HEADER)
+        """Send the supported protocol header, as AMQP demands, and hang up.
+
+        A client of another protocol that can read an answer is told which port it should use.
+        """
+        service = AMQP if self.tls is None else AMQPS
+        found = self.front.port_hints.maybe_refusal(service, data[:FIRST_BYTES])
+        self.is_foreign = True
+        self.note_end(NOT_AMQP if found is None else found.reason)
+        self.send_raw(PROTOCOL_HEADER if found is None else found.answer or PROTOCOL_HEADER)
         self.state = CLOSED
         self.drop = True
 

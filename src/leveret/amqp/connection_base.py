@@ -42,6 +42,7 @@ from leveret.engine.turns.session import Consumer, Outlet
 from leveret.engine.turns.turn import SessionBase
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import AccessRefusedError, LeveretError
+from leveret.listening.port_hints import PortHints
 from leveret.wire.tables import Table
 
 # Smaller bodies are cheaper to copy than to write as separate pieces.
@@ -55,9 +56,7 @@ OPENED: Final = "connection opened"
 CLOSED: Final = "connection closed"
 GONE_EARLY: Final = "connection ended before it was opened"
 
-# Reasons why a connection is refused at its first octets.
-NOT_AMQP: Final = "the client does not speak AMQP 0-9-1"
-TLS_WITHOUT_TLS: Final = "the client begins TLS on amqp_port: it must use amqps_port"
+NOT_AMQP: Final = "the client does not speak AMQP 0-9-1"  # and its protocol is not known
 
 _DELIVER: Final = b"\x00\x3c\x00\x3c"
 
@@ -105,6 +104,7 @@ class AmqpFront:
         self.limits = limits
         self.token = token  # makes 22 random characters, for names that the broker chooses
         self.server_properties: dict[str, object] = {}
+        self.port_hints = PortHints()
         self.unfinished_bytes: i64 = 0  # incomplete messages and transactions of all connections
         self.unfinished_of: dict[str, int] = {}  # the same of each user
         self.dirty: list[ConnectionBase] = []  # connections with output, or to be closed
@@ -190,6 +190,7 @@ class ConnectionBase(Outlet):
         # Output
         self.is_full = False  # gets have used up the credit: further input waits for the peer
         self.last_words: MethodWriter | None = None  # sent when the socket is closed later
+        self.is_foreign = False  # it speaks another protocol
         self.end_reason = ""  # why the connection ends; empty while unknown
         self.drop = False  # close the socket after the output is written
         self.is_silent = False  # close at once: a peer without heartbeats reads no goodbye

@@ -25,7 +25,6 @@ from leveret.auth import ADMINISTRATOR, Credentials, Refusal, User
 from leveret.errors import CommandInvalidError, FieldSyntaxError, NotAllowedError
 from leveret.wire.tables import Table, decode_peer_table, plain_table, table_of
 
-TLS_HANDSHAKE: Final = b"\x16"  # first octet of a client that begins TLS
 PROTOCOL_HEADER_0_9: Final = (
     b"AMQP\x01\x01\x00\x09"  # sent by clients of AMQP 0-9; RabbitMQ accepts it
 )

@@ -18,7 +18,16 @@ from leveret.amqp.connection_base import AmqpFront, ConnectionBase
 from leveret.amqp.sockets import AmqpProtocol, Sockets
 from leveret.auth.certificates import NameRule, TlsPeer
 from leveret.buffered_protocol import adapted
-from leveret.listening import Acceptor, Client, Networks, Refusals, Relayed, bound_sockets
+from leveret.listening import (
+    AMQP,
+    AMQPS,
+    Acceptor,
+    Client,
+    Networks,
+    Refusals,
+    Relayed,
+    bound_sockets,
+)
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +62,7 @@ class AmqpServer:
         self.alarms_changed = self._sockets.alarms_changed
         self.buffered_bytes = self._sockets.buffered_bytes
         self._limits = front.limits
+        self._hints = front.port_hints
         self._acceptors: list[Acceptor] = []
         self._proxies = Networks("")
         self.admission = Admission(front.limits, Refusals(log).note)
@@ -81,6 +91,8 @@ class AmqpServer:
             context=context,
             shutdown_s=limits.close_ms / 1000,
             proxies=self._proxies,
+            service=AMQP if context is None else AMQPS,
+            hints=self._hints,
         )
         self._acceptors.append(acceptor)
         name = acceptor.sockets[0].getsockname()

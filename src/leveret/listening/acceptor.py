@@ -23,6 +23,7 @@ from typing import Final, Protocol
 from leveret.addresses import is_loopback, maybe_dual_stack_socket, plain_host, shown_address
 from leveret.listening.clients import Client
 from leveret.listening.networks import Networks
+from leveret.listening.port_hints import AMQP, FIRST_BYTES, PortHints
 from leveret.listening.proxy_header import ProxyHeaderError, read_proxy_header
 from leveret.listening.refusals import Refusals
 
@@ -32,11 +33,12 @@ BACKLOG: Final = 1024  # clients that wait to be accepted
 PREPARING_MAX: Final = 512  # sockets in a PROXY header or TLS handshake, for each listener
 BATCH: Final = 16  # sockets that are accepted before other work gets a turn
 RETRY_S: Final = 0.1  # wait after a failed accept: there are no descriptors or no memory
+REQUEST_BYTES: Final = 65_536  # read of a client without TLS on a port with TLS
+TLS_HANDSHAKE: Final = b"\x16"  # first byte of a client that begins TLS
 STOP_S: Final = 0.2  # for clients to get their protocols at a stop
 # Reasons of OpenSSL in plain words. SSLV3 and TLSV1 in its names say nothing about the version.
 _TLS_REASONS: Final = {
     "WRONG_VERSION_NUMBER": "the client does not speak TLS",
-    "HTTP_REQUEST": "the client does not speak TLS",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client says that the certificate has expired",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client does not accept the certificate",
     "SSLV3_ALERT_BAD_CERTIFICATE": "the client does not accept the certificate",
@@ -70,8 +72,13 @@ class Acceptor:
         context: ssl.SSLContext | None = None,
         shutdown_s: float | None = None,
         proxies: Networks | None = None,
+        service: str = AMQP,
+        hints: PortHints | None = None,
     ) -> None:
-        """Listen on bound sockets. `proxies` are peers that must send a PROXY header."""
+        """Listen on bound sockets. `proxies` are peers that must send a PROXY header.
+
+        With TLS, `hints` say which port a client of this service should use that has none.
+        """
         self.sockets = sockets
         self._make_protocol = make_protocol
         self._admission = admission
@@ -79,6 +86,8 @@ class Acceptor:
         self._context = context
         self._shutdown_s = shutdown_s  # deadline for the end of TLS
         self._proxies = proxies if proxies is not None else Networks("")
+        self._service = service
+        self._hints = hints if hints is not None else PortHints()
         self._preparing: dict[asyncio.Task[None], socket.socket] = {}  # oldest first
         self._ending: dict[asyncio.Task[None], socket.socket] = {}  # cancelled
         self._refusals = Refusals(log)
@@ -178,6 +187,8 @@ class Acceptor:
         """Do the TLS handshake, if there is TLS, and connect the protocol."""
         is_secured = self._context is not None
         try:
+            if is_secured and not await self._begins_tls(accepted, client):
+                return False
             await self._loop.connect_accepted_socket(
                 partial(self._make_protocol, client),
                 accepted,
@@ -185,7 +196,7 @@ class Acceptor:
                 ssl_handshake_timeout=self._prepare_s if is_secured else None,
                 ssl_shutdown_timeout=self._shutdown_s if is_secured else None,
             )
-        except (ConnectionError, ssl.SSLEOFError):  # the client is gone, or too slow
+        except (ConnectionError, TimeoutError, ssl.SSLEOFError):  # the client is gone, or too slow
             return False
         except OSError as fault:  # ssl.SSLError is one
             reason = str(getattr(fault, "reason", None) or fault.strerror)
@@ -193,6 +204,32 @@ class Acceptor:
             self._refusals.note(f"the TLS handshake failed: {reason}", client.host)
             return False
         return True
+
+    async def _begins_tls(self, accepted: socket.socket, client: Client) -> bool:
+        """Return True for a client that begins TLS. Tell another one which port is right."""
+        async with asyncio.timeout(self._prepare_s):
+            await self._readable(accepted)
+        first = accepted.recv(FIRST_BYTES, socket.MSG_PEEK)
+        if not first or first[:1] == TLS_HANDSHAKE:
+            return True
+        refusal = self._hints.without_tls(self._service, first)
+        self._refusals.note(refusal.reason, client.host)
+        accepted.recv(REQUEST_BYTES)  # the end of a socket with unread bytes loses the answer
+        accepted.send(refusal.answer)
+        return False
+
+    async def _readable(self, accepted: socket.socket) -> None:
+        arrived: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(accepted, _wake, arrived)
+        try:
+            await arrived
+        finally:
+            self._loop.remove_reader(accepted)
+
+
+def _wake(arrived: "asyncio.Future[None]") -> None:
+    if not arrived.done():
+        arrived.set_result(None)
 
 
 def bound_sockets(host: str, port: int) -> list[socket.socket]:

@@ -14,7 +14,7 @@ from leveret.cluster.relay import AMQP, AMQPS, HTTP, HTTPS
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError
 from leveret.http.framework.node import Listener
-from leveret.listening import Networks
+from leveret.listening import Networks, PortHints
 from leveret.runtime.certificates import Certificates
 from leveret.runtime.cluster_node import ClusterNode
 from leveret.runtime.job_tokens import put_cluster_secret
@@ -59,6 +59,7 @@ class ClusteredNode:
             proxies,
             rule,
             self.node.relay_fault,
+            PortHints(settings),
         )
         self.node.count_clients = self._listeners.relayed_count
         self.node.open_secret_file = open_secret_file(settings)

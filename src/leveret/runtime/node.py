@@ -30,7 +30,7 @@ from leveret.heap import give_back_memory
 from leveret.http.framework.node import Listener
 from leveret.http.transport.front import HttpFront
 from leveret.leases import ReaderLeases
-from leveret.listening import Networks
+from leveret.listening import Networks, PortHints
 from leveret.runtime.backups import NodeBackups
 from leveret.runtime.certificates import Certificates
 from leveret.runtime.connection_log import log_event
@@ -108,6 +108,7 @@ class Node:
         self.front = AmqpFront(self.broker, self.directory, _limits(settings), _token)
         self.front.server_properties = _server_properties(settings.node)
         self.front.on_event = log_event
+        self.front.port_hints = PortHints(settings)
         self.amqp_address = ("", 0)
         self.http_address = ("", 0)
         # The addresses for TLS; None if the node does not serve it.

@@ -26,6 +26,7 @@ from leveret.listening import (
     Acceptor,
     Client,
     Networks,
+    PortHints,
     Refusals,
     bound_sockets,
 )
@@ -57,6 +58,7 @@ class PublicListeners:
         proxies: Networks,
         name_rule: NameRule | None = None,
         relay_fault: Callable[[], str] = str,
+        hints: PortHints | None = None,
     ) -> None:
         """Serve clients. Descriptors from `descriptors_end` on are refused; 0: none is.
 
@@ -68,6 +70,7 @@ class PublicListeners:
         self._relay_fault = relay_fault
         self._relays = relays
         self._descriptors_end = descriptors_end
+        self._hints = hints
         self._proxies = proxies  # must send a PROXY header
         self._acceptors: list[Acceptor] = []
         self._refusals = Refusals(log)
@@ -88,6 +91,8 @@ class PublicListeners:
                 context=context,
                 shutdown_s=TLS_SHUTDOWN_S,
                 proxies=self._proxies,
+                service=service,
+                hints=self._hints,
             )
         )
         bound_host, bound_port = sockets[0].getsockname()[:2]

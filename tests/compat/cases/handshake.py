@@ -50,7 +50,7 @@ _HEADERS: Final = (
     ("0-1-0-0", b"AMQP\x00\x01\x00\x00", ["protocol header 0 0 9 1", "socket closed"]),
     ("3-1-0-0", b"AMQP\x03\x01\x00\x00", ["protocol header 0 0 9 1", "socket closed"]),
     ("0-0-10-0", b"AMQP\x00\x00\x0a\x00", ["protocol header 0 0 9 1", "socket closed"]),
-    ("http", b"GET / HTTP/1.1\r\n\r\n", ["protocol header 0 0 9 1", "socket closed"]),
+    ("ssh", b"SSH-2.0-OpenSSH\r\n", ["protocol header 0 0 9 1", "socket closed"]),
     ("tls", b"\x16\x03\x01\x02\x00\x01\x00\x01", ["protocol header 0 0 9 1", "socket closed"]),
 )
 for _name, _data, _answer in _HEADERS:

@@ -12,7 +12,7 @@ A client that ends its side counts as gone: its waiting login is forgotten, and 
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
@@ -23,7 +23,8 @@ from leveret.http.framework.operations import body_time_s
 from leveret.http.framework.responses import ErrorBody, json_response
 from leveret.http.transport.fast_path import FastPath, Head, maybe_head
 from leveret.http.transport.open_connections import OpenConnections
-from leveret.listening import Relayed
+from leveret.listening import HTTP, HTTPS, PortHints, Relayed
+from leveret.listening.port_hints import FIRST_BYTES
 
 HEAD_S: Final = 20.0  # for a request head; seconds
 UNREAD_S: Final = 600.0  # a reader of a stream may compute for minutes between two reads
@@ -74,11 +75,14 @@ class HttpConnection(HttpToolsProtocol):
 
     fast_path: FastPath  # set by the server
     open_connections: OpenConnections  # set by the server
+    port_hints: PortHints  # set by the server
+    note_refusal: Callable[[str, str], None]  # set by the server; called with reason and host
     relayed: Relayed | None = None  # set by the server if another node relays the connection
     _head_bytes = 0  # received since the last complete request
     _body_bytes = 0  # bytes of the body among the received bytes
     _has_too_many_headers = False
     _has_head = False
+    _first = b""  # bytes of the request that is being read
     _drained = 0  # bytes of a body that were dropped
     _reserved = 0  # bytes of the body budget that the fast path holds
     _holder = NO_HOLDER  # for whom it holds them
@@ -171,6 +175,7 @@ class HttpConnection(HttpToolsProtocol):
         now_s = self.loop.time()
         if self._head_bytes == 0:
             self._head_by_s = now_s + HEAD_S
+            self._first = data[:FIRST_BYTES]
         self._head_bytes += len(data)
         super().data_received(data)
         if self.transport.is_closing():  # the request was refused: it may have no cycle
@@ -184,6 +189,20 @@ class HttpConnection(HttpToolsProtocol):
             self.send_400_response("The head of the request is too long.")
         elif self._head_bytes - self._body_bytes > self._framing_max():
             self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a request. Tell a client of another protocol which port it should use."""
+        service = HTTPS if self.scheme == "https" else HTTP
+        found = self.port_hints.maybe_refusal(service, self._first)
+        if found is None:
+            super().send_400_response(msg)
+            return
+        self.note_refusal(found.reason, self.client[0] if self.client is not None else "")
+        if found.answer:
+            self.transport.write(found.answer)
+            self.transport.close()
+        else:
+            super().send_400_response(found.reason)
 
     def _framing_max(self) -> int:
         return HEAD_BYTES_MAX + FRAMING_BYTES_MAX + FRAMING_RATIO * self._body_bytes

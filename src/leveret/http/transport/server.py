@@ -7,6 +7,7 @@ stop, then lets running requests finish within a deadline.
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -24,7 +25,9 @@ from leveret.http.transport.fast_path import FastPath
 from leveret.http.transport.http_connection import HEAD_S, HttpConnection
 from leveret.http.transport.listener import Listener
 from leveret.http.transport.open_connections import OpenConnections, open_connections
-from leveret.listening import Acceptor, Client, Relayed
+from leveret.listening import HTTP, HTTPS, Acceptor, Client, PortHints, Refusals, Relayed
+
+log = logging.getLogger(__name__)
 
 _KEEP_ALIVE_S: Final = 65  # longer than the polling interval of pages and scrapers
 _CUT_OFF_S: Final = 1  # time for a request to end after its client was disconnected
@@ -60,7 +63,7 @@ async def serve(
     )
     fast_path = FastPath(app, fast_path_endpoints(), node.metrics.requests)
     admission = open_connections(node.settings, node.machine().http_sockets_end())
-    server = HttpServer(config, stopping, listeners, fast_path, admission)
+    server = HttpServer(config, stopping, listeners, fast_path, admission, PortHints(node.settings))
     server.stop_within_s = stop_within_s
     server.on_started = on_started
     history = asyncio.get_running_loop().create_task(app.state.history.run(), name="history")
@@ -84,10 +87,13 @@ class HttpServer(uvicorn.Server):
         listeners: Sequence[Listener],
         fast_path: FastPath,
         admission: OpenConnections,
+        hints: PortHints,
     ) -> None:
         super().__init__(config)
         self._fast_path = fast_path
         self.admission = admission
+        self._hints = hints
+        self._refusals = Refusals(log)
         self._stopping = stopping
         self._listeners = listeners
 
@@ -105,6 +111,8 @@ class HttpServer(uvicorn.Server):
                 prepare_s=each.handshake_s if each.handshake_s is not None else HEAD_S,
                 context=each.context,
                 shutdown_s=_TLS_SHUTDOWN_S,
+                service=HTTP if each.context is None else HTTPS,
+                hints=self._hints,
             )
             for each in self._listeners
         ]
@@ -133,6 +141,8 @@ class HttpServer(uvicorn.Server):
         )
         protocol.fast_path = self._fast_path
         protocol.open_connections = self.admission
+        protocol.port_hints = self._hints
+        protocol.note_refusal = self._refusals.note
         return protocol
 
     async def main_loop(self) -> None:
