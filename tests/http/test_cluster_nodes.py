@@ -6,6 +6,8 @@ from typing import Any, cast
 
 import pytest
 
+from leveret.cli.ctl.status import show_status
+from leveret.cli.shared.management import ManagementClient
 from leveret.errors import LeadLostError
 from leveret.http.framework.node import ClusterControl, ClusterNodeFacts, Machine, NodeReport
 from leveret.testing.broker import RunningBroker, broker
@@ -48,6 +50,24 @@ class _Cluster:
     def reasons(self) -> list[str]:
         return []
 
+    def state(self) -> str:
+        return "degraded"
+
+    def slow_sync_s(self) -> float:
+        return 0.0
+
+    def facts(self) -> dict[str, Any]:
+        members = [{"name": name, "unreached_s": None} for name in ("b", "test")]
+        fault = {"node": "c", "fault": "node c is not reached", "advice": "start it"}
+        return {
+            "name": "test",
+            "cluster": "c0ffee",
+            "raft": {"leader": "test"},
+            "voters_spare": 0,
+            "members": [*members, {"name": "c", "unreached_s": 9.0}],
+            "faults": [{**fault, "severity": "degraded"}],
+        }
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningBroker]:
@@ -79,6 +99,42 @@ def test_node_that_reports_has_its_resources(api: Api, cluster: _Cluster) -> Non
     assert api.get("nodes/b?memory=true")["memory"]["total"]["rss"] == 50_000_000
     assert api.get("nodes/b/memory")["memory"]["other_proc"] == 50_000_000
     assert api.get("nodes/b/memory/relative")["memory"]["total"] == 100
+
+
+def test_a_dead_node_is_shown_and_this_one_is_still_well(
+    api: Api, server: RunningBroker, cluster: _Cluster
+) -> None:
+    answer = api.ask("GET", "health")
+    assert (answer.status, answer.json["status"], answer.json["cluster"]) == (200, "ok", "degraded")
+    shown: list[str] = []
+    administrator, anybody = (ManagementClient(server.http_url, user) for user in ("guest", None))
+    assert show_status(administrator, as_json=False, echo=shown.append) == 0
+    assert shown[2:4] == [
+        "cluster  degraded: node test leads, node c does not answer, losing one more node stops"
+        " the cluster",
+        "advice   node c is not reached: start it",
+    ]
+    assert show_status(anybody, as_json=False, echo=shown.append) == 0
+    assert "cluster  degraded: give --user and --password to see its nodes" in shown
+
+
+def test_a_user_who_may_not_see_the_cluster_sees_its_state(
+    api: Api, server: RunningBroker, cluster: _Cluster
+) -> None:
+    api.put("users/hare", {"password": "hare", "tags": "management"})
+    shown: list[str] = []
+    client = ManagementClient(server.http_url, "hare", "hare")
+    assert show_status(client, as_json=False, echo=shown.append) == 0
+    assert any(line.startswith("cluster  degraded: ") for line in shown)
+
+
+def test_a_node_in_no_cluster_says_nothing_of_one(api: Api, server: RunningBroker) -> None:
+    server.node.view.cluster = None
+    assert "cluster" not in api.get("health")
+    shown: list[str] = []
+    client = ManagementClient(server.http_url, "guest")
+    assert show_status(client, as_json=False, echo=shown.append) == 0
+    assert not [line for line in shown if line.startswith("cluster")]
 
 
 def test_rates_are_those_between_two_reports(api: Api, cluster: _Cluster) -> None:

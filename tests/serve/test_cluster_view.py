@@ -165,6 +165,15 @@ def test_every_node_shows_all_nodes(trio: RunningCluster) -> None:
     texts = [reason["text"] for reason in reasons if reason["code"] == "cluster"]
     assert any(text.startswith(f"Node {killed} is not reached: start it, or ") for text in texts)
     for name in running:
+        health = get(trio, name, "/api/health")
+        assert (health["status"], health["cluster"]) == ("ok", "degraded")
+        shown: list[str] = []
+        client = ManagementClient(f"http://{HOST}:{trio[name].http_port}", "guest")
+        assert show_status(client, as_json=False, echo=shown.append) == 0
+        assert (
+            f"cluster  degraded: node {leader} leads, node {killed} does not answer, losing one"
+            " more node stops the cluster"
+        ) in shown
         faults = get(trio, name, "/api/cluster")["faults"]
         # The node is not reached, and may be behind, too.
         assert {one["severity"] for one in faults if one["node"] == killed} == {"degraded"}

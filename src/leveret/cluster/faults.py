@@ -11,6 +11,7 @@ from typing import Final
 
 from leveret.cluster.status import ClusterStatus, MemberStatus
 
+OK: Final = "ok"  # nothing has to be repaired
 STOPPED: Final = "stopped"  # clients are not served
 DEGRADED: Final = "degraded"  # clients are served, and something has to be repaired
 NOTE: Final = "note"  # nothing is wrong; the state is not the usual one
@@ -179,6 +180,12 @@ def _duration(ms: int) -> str:
     if ms < 2 * _MINUTE_MS:
         return f"{ms // 1000} s"
     return f"{ms // _MINUTE_MS} min" if ms < 120 * _MINUTE_MS else f"{ms // (60 * _MINUTE_MS)} h"
+
+
+def find_state(faults: Sequence[Fault]) -> str:
+    """Return OK, DEGRADED or STOPPED: the worst of the faults."""
+    found = {fault.severity for fault in faults}
+    return next((state for state in (STOPPED, DEGRADED) if state in found), OK)
 
 
 def find_reasons(status: ClusterStatus, conditions: Sequence[NodeCondition] = ()) -> list[str]:

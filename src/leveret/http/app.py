@@ -80,6 +80,7 @@ class Health(msgspec.Struct, omit_defaults=True):
     durability: str  # "sync", or "os": a loss of power loses confirmed messages
     reason: str = ""  # why it failed; left out when ok
     jobs: str = ""  # "failed" if a server of the jobs service does not answer; left out when ok
+    cluster: str = ""  # "ok", "degraded" or "stopped"; left out for a node in no cluster
     disk: str = ""  # that syncs of the log take long; left out when they are fast
     clock: str = ""  # that the machine's time was set back before the start; left out when ok
 
@@ -156,6 +157,7 @@ async def get_health(request: Request) -> Response:
         durability=node.durability,
         reason=reason,
         jobs=jobs,
+        cluster=node.cluster.state() if node.cluster is not None else "",
         disk=health.slow_disk_text(node.slow_sync_s()),
         clock=node.clock_fault(),
     )

@@ -12,7 +12,14 @@ import msgspec
 from leveret import __version__
 from leveret.clock import Clock
 from leveret.cluster.errors import ClusterError, LinkRefusedError
-from leveret.cluster.faults import NOTE, NodeCondition, find_faults, find_reasons, is_refusal
+from leveret.cluster.faults import (
+    NOTE,
+    NodeCondition,
+    find_faults,
+    find_reasons,
+    find_state,
+    is_refusal,
+)
 from leveret.cluster.handshake import NOT_LEADER
 from leveret.cluster.member import ClusterMember, NodeSettings
 from leveret.config.settings import Settings, memory_high_bytes
@@ -121,11 +128,17 @@ class ClusterFacts:
     def facts(self) -> dict[str, Any]:
         """Return the cluster as this node sees it, as JSON."""
         status = self.member.status()
+        faults = find_faults(status, self._conditions())
         return {
             **asdict(status),
             "leader_changes": self._leader_changes,
-            "faults": [asdict(fault) for fault in find_faults(status, self._conditions())],
+            "state": find_state(faults),
+            "faults": [asdict(fault) for fault in faults],
         }
+
+    def state(self) -> str:
+        """Return ok, degraded or stopped, as this node sees the cluster."""
+        return find_state(find_faults(self.member.status(), self._conditions()))
 
     def reasons(self) -> list[str]:
         """Return why the cluster waits, or what it lacks, as sentences."""

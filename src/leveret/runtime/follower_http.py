@@ -273,9 +273,9 @@ class FollowerHttp(asyncio.Protocol):
 
     def _answer_health(self) -> None:
         """Answer without a login, for load balancers."""
-        reason = self._node.why_unwell()
-        name, durability = self._node.facts()["name"], self._node.settings.durability
-        body = {"status": "failed" if reason else "ok", "node": name, "durability": durability}
+        facts, reason = self._node.facts(), self._node.why_unwell()
+        body = {"status": "failed" if reason else "ok", "node": facts["name"]}
+        body |= {"durability": self._node.settings.durability, "cluster": facts["state"]}
         if reason:
             body["reason"] = reason
         if slow := slow_disk_text(self._node.slow_sync_s()):

@@ -10,6 +10,7 @@ from leveret.cli.ctl.cluster_status import (
     describe,
     format_duration,
     rows,
+    summary,
     verdict,
 )
 
@@ -58,6 +59,33 @@ def test_a_healthy_cluster_says_who_leads_since_when_and_what_may_be_lost() -> N
     assert [row["behind"] for row in rows(shown)] == ["", "nothing"]
     assert list(verdict(shown)) == ["the cluster is healthy"]
     assert EXIT_CODES[shown["state"]] == 0
+
+
+def test_the_summary_of_a_cluster_is_one_line_and_the_advice() -> None:
+    whole = [member("a", "leader"), member("b"), member("c")]
+    note = fault("note", "b")
+    assert list(summary(combine(facts("a", *whole, faults=[note]), None))) == [
+        "ok: node a leads, all 3 nodes answer, 1 more node may be lost"
+    ]
+    one_dead = [*whole[:2], member("c", unreached_s=9.0)]
+    faults = [fault("degraded", "c", "node c is not reached")]
+    shown = facts("b", *one_dead, faults=faults, voters_reached=2, voters_spare=0)
+    assert list(summary(combine(shown, None))) == [
+        "degraded: node a leads, node c does not answer, losing one more node stops the cluster",
+        "node c is not reached: start it",
+    ]
+
+
+def test_the_summary_of_a_cluster_without_a_leader_says_so() -> None:
+    two_dead = [member("a"), member("b", unreached_s=9.0), member("c", unreached_s=9.0)]
+    faults = [fault("stopped", "", "no node leads")]
+    no_leader = {"raft": {"leader": "", "leader_s": 1.0}, "voters_spare": -1}
+    assert list(summary(combine(facts("a", *two_dead, faults=faults, **no_leader), None))) == [
+        "stopped: no node leads, the nodes b, c do not answer, clients are not served",
+        "no node leads: start it",
+    ]
+    new = facts("a", faults=faults, raft=None, waiting_for="node b")
+    assert next(summary(combine(new, None))) == "stopped: no node leads"
 
 
 def test_lag_is_shown_in_blocks_and_bytes() -> None:

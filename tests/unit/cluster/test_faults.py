@@ -9,13 +9,16 @@ from leveret.cluster.faults import (
     CLOCK_MS_MAX,
     DEGRADED,
     NOTE,
+    OK,
+    STOPPED,
     Fault,
     NodeCondition,
     find_faults,
     find_own_faults,
     find_reasons,
+    find_state,
 )
-from leveret.cluster.status import ClusterStatus, MemberStatus
+from leveret.cluster.status import ClusterStatus, MemberStatus, RaftStatus
 
 LEADER = NodeCondition("a", "2.0")
 STATUS = ClusterStatus("a", 1, "c0ffee", "", {}, None, 0, 0, 0, 0, [])
@@ -113,6 +116,23 @@ def test_faults_of_all_nodes_are_in_the_status_and_notes_delay_nothing() -> None
     assert [fault.node for fault in find_faults(STATUS, conditions)] == ["c", "b"]
     (reason,) = find_reasons(STATUS, conditions)
     assert reason.startswith("Node c cannot write its log (full)")
+    assert find_state(find_faults(status, conditions)) == DEGRADED
+
+
+def test_the_state_of_a_cluster_is_the_worst_of_its_faults() -> None:
+    note, degraded, stopped = (Fault(each, "b", "x", "y") for each in (NOTE, DEGRADED, STOPPED))
+    assert find_state([]) == find_state([note]) == OK
+    assert find_state([note, degraded]) == DEGRADED
+    assert find_state([degraded, stopped, note]) == STOPPED
+
+
+def test_a_cluster_of_three_with_a_dead_node_is_degraded_and_not_stopped() -> None:
+    raft = RaftStatus("leader", "a", 1.0, 1, 0, 9, 9, 9, True, False, 0, "")
+    members = [member("a", "leader"), member("b"), member("c", is_connected=False)]
+    status = ClusterStatus("a", 1, "c0ffee", "", {}, raft, 3, 2, 2, 0, members)
+    assert find_state(find_faults(status, [LEADER])) == DEGRADED
+    without_majority = replace(status, voters_reached=1, voters_spare=-1)
+    assert find_state(find_faults(without_majority, [LEADER])) == STOPPED
 
 
 def test_reasons_which_anybody_may_read_name_no_directory_and_no_file() -> None:

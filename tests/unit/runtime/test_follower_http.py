@@ -52,7 +52,7 @@ class _Node:
         return self.written_end if number == NUMBER else 0
 
     def facts(self) -> dict[str, Any]:
-        return {"name": "b"}
+        return {"name": "b", "state": "degraded"}
 
     def certificates(self) -> list[tuple[str, int]]:
         return [("own.pem", 1_000)]
@@ -220,7 +220,7 @@ def test_health_is_the_nodes_own_answer() -> None:
     asked, found = _with_leader(OK, lambda node: _ask(node, request))
     assert asked == b""
     assert found.startswith(b"HTTP/1.1 200 ")
-    assert found.endswith(b'{"status":"ok","node":"b","durability":"sync"}')
+    assert found.endswith(b'{"status":"ok","node":"b","durability":"sync","cluster":"degraded"}')
     found = asyncio.run(_ask(_Node(None), request))
     assert found.startswith(b"HTTP/1.1 503 ")
     assert b"no node leads the cluster" in found
@@ -295,7 +295,7 @@ def test_cluster_is_shown_to_users_whom_the_leader_knows() -> None:
     request = b"GET /api/cluster HTTP/1.1\r\nHost: x\r\nAuthorization: Basic eA==\r\n\r\n"
     asked, found = _with_leader(OK, lambda node: _ask(node, request))
     assert b"Authorization: Basic eA==" in asked
-    assert found.endswith(b'{"name":"b"}')
+    assert found.endswith(b'{"name":"b","state":"degraded"}')
     refused = b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic\r\n\r\n{}"
     _, found = _with_leader(refused, lambda node: _ask(node, request))
     assert found == refused

@@ -1,12 +1,12 @@
 """Commands `leveret ctl cluster`: show a cluster and change it. Every node answers them."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from leveret.cli.ctl import cluster_status
-from leveret.cli.shared.management import ManagementClient, NoAnswerError
+from leveret.cli.shared.management import ManagementClient
 from leveret.cli.shared.options import Json
 from leveret.cli.shared.output import Output, broker_command
 
@@ -23,11 +23,10 @@ def status(broker: ManagementClient, output: Output) -> None:
     The exit code is 0 if the cluster is healthy, 3 if it serves clients but is degraded, 4 if it
     does not serve clients, and 1 if the node does not answer.
     """
-    asked: dict[str, Any] = broker.get("/api/cluster")
-    if cluster_status.is_alone(asked):
-        output.done(f"node {asked['name']} is alone: it is in no cluster", asked)
+    facts = cluster_status.ask(broker)
+    if cluster_status.is_alone(facts):
+        output.done(f"node {facts['name']} is alone: it is in no cluster", facts)
         return
-    facts = cluster_status.combine(asked, _leader_view(broker, asked))
     if output.as_json:
         output.facts(facts)
     else:
@@ -41,18 +40,6 @@ def status(broker: ManagementClient, output: Output) -> None:
         for line in cluster_status.verdict(facts):
             typer.echo(line)
     raise typer.Exit(cluster_status.EXIT_CODES[facts["state"]])
-
-
-def _leader_view(broker: ManagementClient, asked: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the facts that the leader has; None if it does not answer or was asked already."""
-    leader = (asked.get("raft") or {}).get("leader")
-    if not leader or leader == asked["name"]:
-        return None
-    try:
-        found: dict[str, Any] = broker.get("/api/cluster/leader")
-    except NoAnswerError:
-        return None
-    return found
 
 
 @app.command()

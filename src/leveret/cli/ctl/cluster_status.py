@@ -7,6 +7,8 @@ So the view of the leader is shown if it answers, with the faults that either of
 from collections.abc import Iterator
 from typing import Any, Final
 
+from leveret.cli.shared.management import ManagementClient, NoAnswerError
+
 HEALTHY: Final = "healthy"
 EXIT_CODES: Final = {HEALTHY: 0, "degraded": 3, "stopped": 4}
 
@@ -14,6 +16,24 @@ _MIB: Final = 1024 * 1024
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 Facts = dict[str, Any]
+
+
+def ask(broker: ManagementClient) -> Facts:
+    """Return the facts of the node that is asked; in a cluster those to show (`combine`)."""
+    asked: Facts = broker.get("/api/cluster")
+    return asked if is_alone(asked) else combine(asked, _leader_view(broker, asked))
+
+
+def _leader_view(broker: ManagementClient, asked: Facts) -> Facts | None:
+    """Return the facts that the leader has; None if it does not answer or was asked already."""
+    leader = (asked.get("raft") or {}).get("leader")
+    if not leader or leader == asked["name"]:
+        return None
+    try:
+        found: Facts = broker.get("/api/cluster/leader")
+    except NoAnswerError:
+        return None
+    return found
 
 
 def combine(asked: Facts, leader: Facts | None) -> Facts:
@@ -56,6 +76,27 @@ def _spare(facts: Facts) -> str:
     if spare == 0:
         return "losing one more node stops the cluster"
     return "1 more node may be lost" if spare == 1 else f"{spare} more nodes may be lost"
+
+
+def summary(facts: Facts) -> Iterator[str]:
+    """Yield the state of a cluster as one line, then what to do about each fault."""
+    leader = (facts.get("raft") or {}).get("leader")
+    parts = [f"node {leader} leads" if leader else "no node leads"]
+    if facts["members"]:
+        away = [each["name"] for each in facts["members"] if each["unreached_s"] is not None]
+        parts += [_who_answers(away, len(facts["members"])), _spare(facts)]
+    state = "ok" if facts["state"] == HEALTHY else facts["state"]  # as in GET /api/health
+    yield f"{state}: {', '.join(parts)}"
+    for fault in facts["faults"]:
+        if fault["severity"] in EXIT_CODES:  # a note asks for no repair
+            yield f"{fault['fault']}: {fault['advice']}"
+
+
+def _who_answers(away: list[str], count: int) -> str:
+    if not away:
+        return f"all {count} nodes answer" if count > 1 else "it is the only node"
+    verb = "does" if len(away) == 1 else "do"
+    return f"{'node' if len(away) == 1 else 'the nodes'} {', '.join(away)} {verb} not answer"
 
 
 def rows(facts: Facts) -> list[dict[str, str]]:

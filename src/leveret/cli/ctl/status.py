@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from leveret.cli.ctl import cluster_status
 from leveret.cli.shared.broker_address import DEFAULT_URL, PASSWORD_ENV, URL_ENV, USER_ENV
 from leveret.cli.shared.failures import describe_failure
-from leveret.cli.shared.management import ManagementClient
+from leveret.cli.shared.management import ManagementClient, NoAnswerError
 
 _INTERRUPTED: Final = 130  # exit code of a command that Ctrl+C ends
 _DURABILITY_TEXTS: Final = {
@@ -106,12 +107,31 @@ def show_status(broker: ManagementClient, *, as_json: bool, echo: Callable[[str]
             echo(f"jobs     {_jobs_fault(broker)}")
         if health.get("clock"):
             echo(f"clock    {health['clock']}")
+        for line in _cluster(broker, health):
+            echo(line)
         for line in _slow_disks(broker, health):
             echo(line)
         echo(f"safe     {_DURABILITY_TEXTS.get(str(health.get('durability')), 'unknown')}")
         if version.get("version"):  # without a leader, a node of a cluster does not answer
             echo(f"version  {version.get('version')} ({version.get('form')})")
     return 0 if health.get("status") == "ok" else 1
+
+
+def _cluster(broker: ManagementClient, health: dict[str, object]) -> Iterator[str]:
+    """Yield the state of the cluster and what to do, if the node is in one."""
+    state = health.get("cluster")
+    if not state:
+        return
+    if not broker.has_login:  # a health check must not cause failed logins
+        yield f"cluster  {state}: give --user and --password to see its nodes"
+        return
+    try:
+        line, *advice = cluster_status.summary(cluster_status.ask(broker))
+    except NoAnswerError as fault:  # the user may not see the cluster, or no node leads
+        line, advice = f"{state}: {fault}", []
+    yield f"cluster  {line}"
+    for each in advice:
+        yield f"advice   {each}"
 
 
 def _slow_disks(broker: ManagementClient, health: dict[str, object]) -> Iterator[str]:

@@ -55,6 +55,9 @@ class ClusterControl(Protocol):
     def reasons(self) -> list[str]:
         """Return why the cluster waits, or what it lacks, as sentences; none if all is well."""
 
+    def state(self) -> str:
+        """Return `ok`, `degraded` (it serves clients, and needs a repair) or `stopped`."""
+
     def missing_nodes(self) -> list[str]:
         """Return listed nodes that are not in the cluster yet."""
 
