@@ -164,6 +164,9 @@ class FakeNode:
     def certificates(self) -> tuple[tuple[str, int], ...]:
         return ()
 
+    def background_faults(self) -> list[str]:
+        return []
+
     def clock_fault(self) -> str:
         return ""
 

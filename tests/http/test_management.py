@@ -589,6 +589,31 @@ def test_alarm_fails_its_health_checks_and_blocks_publishing(
     assert api.get("aliveness-test/%2F") == {"status": "ok"}
 
 
+def test_work_that_fails_in_the_background_is_shown_and_the_node_is_still_well(
+    api: Api, server: RunningBroker
+) -> None:
+    class Part:
+        fault = "the keys could not be loaded"
+
+    part = Part()
+    anybody, user = (ManagementClient(server.http_url, name, None) for name in (None, "guest"))
+    assert api.get("health/checks/background") == {"status": "ok"}
+    assert "background" not in api.get("health")
+    server.node.background.watch(part)
+    try:
+        answer = api.ask("GET", "health/checks/background")
+        assert (answer.status, answer.json["reason"]) == (503, part.fault)
+        assert (api.get("health")["status"], api.get("health")["background"]) == ("ok", "failed")
+        shown: list[str] = []
+        assert show_status(user, as_json=False, echo=shown.append) == 0
+        assert f"faults   {part.fault}" in shown
+        assert show_status(anybody, as_json=False, echo=shown.append) == 0
+        assert shown[-3].startswith("faults   work in the background fails: give --user")
+    finally:
+        part.fault = ""
+    assert api.get("health/checks/background") == {"status": "ok"}
+
+
 def test_slow_disk_fails_its_own_check_only_and_is_shown(
     api: Api, server: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,6 +174,26 @@ def test_file_is_read_again(tmp_path: Path) -> None:
     run(scenario, oauth2_jwks_file=path)
 
 
+def test_keys_that_cannot_be_loaded_are_logged_once_and_shown_until_they_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "keys.json"
+    path.write_bytes(key_set("one"))
+
+    async def scenario(logins: Watched) -> None:
+        path.unlink()
+        for _ in range(3):
+            assert not await logins.refresh()
+        assert str(path) in logins.fault
+        assert [each.message for each in caplog.records] == [logins.fault]
+        path.write_bytes(key_set("two"))
+        assert await logins.refresh()
+        assert logins.fault == ""
+        assert is_trusted(logins, "two")
+
+    run(scenario, oauth2_jwks_file=path)
+
+
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [

@@ -113,7 +113,8 @@ def test_broken_file_keeps_the_old_certificate_and_is_reported_once(
     listening: Listening,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    _, address = listening
+    certificates, address = listening
+    assert certificates.fault == ""
     new = authority.server("renewed")
     shutil.copy(new.cert, files.cert)  # the key is still the old one
     for _ in range(3):
@@ -122,9 +123,11 @@ def test_broken_file_keeps_the_old_certificate_and_is_reported_once(
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(errors) == 1
     assert str(files.cert) in errors[0].getMessage()
+    assert certificates.fault == errors[0].getMessage()
     shutil.copy(new.key, files.key)
     watch.now_s += LOOK_S
     assert shown_name(authority, address) == "renewed"
+    assert certificates.fault == ""
 
 
 def test_files_that_vanish_change_nothing(

@@ -35,7 +35,7 @@ _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES51
 SET_BYTES_MAX: Final = 1_048_576
 SET_KEYS_MAX: Final = 256
 FETCH_S: Final = 5.0  # time limit for a whole key set
-_NO_CRYPTOGRAPHY: Final = "public keys need the package cryptography: pip install leveret[oauth2]"
+_NO_CRYPTOGRAPHY: Final = "public keys need the package cryptography: pip install 'leveret[oauth2]'"
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,7 @@ class Health(msgspec.Struct, omit_defaults=True):
     jobs: str = ""  # "failed" if a server of the jobs service does not answer; left out when ok
     cluster: str = ""  # "ok", "degraded" or "stopped"; left out for a node in no cluster
     disk: str = ""  # that syncs of the log take long; left out when they are fast
+    background: str = ""  # "failed" if work in the background fails; left out when ok
     clock: str = ""  # that the machine's time was set back before the start; left out when ok
 
 
@@ -159,6 +160,7 @@ async def get_health(request: Request) -> Response:
         jobs=jobs,
         cluster=node.cluster.state() if node.cluster is not None else "",
         disk=health.slow_disk_text(node.slow_sync_s()),
+        background="failed" if node.background_faults() else "",  # the texts need a login
         clock=node.clock_fault(),
     )
     return json_response(body, status=503 if reason else 200)

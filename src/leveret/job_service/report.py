@@ -52,6 +52,7 @@ class StoreReport:
     log_jobs: int = 0  # jobs in the local log that may not be in their tables yet
     flush_lag_s: float = 0.0  # age of the oldest job counted by `log_jobs`
     busy_topics: int = 0  # topics whose jobs are leased ahead
+    ended: list[str] = field(default_factory=list)  # parts that have stopped because of a bug
     topics: list[TopicReport] = field(default_factory=list)
 
     def faults(self) -> list[str]:

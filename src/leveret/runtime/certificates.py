@@ -57,6 +57,7 @@ class Certificates:
         """Load the files. Raises ConfigError if they cannot be used."""
         assert settings.tls_cert is not None
         self._settings = settings
+        self.fault = ""  # why the last reload failed; empty if it did not
         self._now_s = now_s
         self._now_ms = now_ms if now_ms is not None else Clock().now_ms
         files = {name: getattr(settings, name) for name in ("tls_cert", "tls_key", "tls_ca")}
@@ -108,10 +109,12 @@ class Certificates:
     def reload(self) -> bool:
         """Load the files again. Log an error and return False if they cannot be used."""
         self._stamps = self._read_stamps()
+        self.fault = ""
         try:
             loaded, links = self._load(), self._load_links()
         except ConfigError as fault:
-            log.error("the TLS certificates were not reloaded, the old ones are used: %s", fault)
+            self.fault = f"the TLS certificates were not reloaded, the old ones are used: {fault}"
+            log.error("%s", self.fault)
             return False
         self._verified, self._plain = loaded
         self._peers, self._dialing = links

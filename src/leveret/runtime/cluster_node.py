@@ -39,7 +39,7 @@ from leveret.runtime.node import Node, NotWantedError
 from leveret.runtime.public_listeners import LEADER_WAIT_S
 from leveret.runtime.relays import Relayed as LeaderConnection
 from leveret.runtime.relays import Relays
-from leveret.runtime.role_changes import RoleChanges
+from leveret.runtime.role_changes import RoleChanges, failure_text
 from leveret.storage.directory_copy import CopySource, CopyTarget
 from leveret.storage.disk import Disk
 from leveret.storage.file_names import numbers
@@ -374,8 +374,8 @@ class ClusterNode(ClusterFacts):
                     await self._end_leading()
                 else:
                     await self._changes.next()
-        except (LeveretError, OSError) as fault:
-            self.member.fail(f"this node cannot lead: {fault}")
+        except Exception as fault:  # a node that changes its role no more must end
+            self.member.fail(f"this node cannot lead: {failure_text(fault)}")
 
     async def _begin_leading(self, term: int) -> None:
         """Recover the directory with a broker, and serve clients."""

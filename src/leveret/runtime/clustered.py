@@ -18,9 +18,11 @@ from leveret.listening import Networks, PortHints
 from leveret.runtime.certificates import Certificates
 from leveret.runtime.cluster_node import ClusterNode
 from leveret.runtime.job_tokens import put_cluster_secret
+from leveret.runtime.jobs import import_shards
 from leveret.runtime.public_listeners import PublicListeners
 from leveret.runtime.spare_memory import LOOK_S, SpareMemory
 from leveret.runtime.start_faults import naming
+from leveret.runtime.tracing import otlp_exporter
 from leveret.storage.blocks import VERSION
 from leveret.storage.disk import Disk, descriptors_max
 
@@ -35,6 +37,7 @@ class ClusteredNode:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         """Make the node. Raises ConfigError."""
         self.settings = settings
+        _check_parts_of_leader(settings)
         uses_tls = settings.amqps_port is not None or settings.https_port is not None
         self._certificates: Certificates | None = None
         if uses_tls or settings.cluster_tls:
@@ -116,6 +119,14 @@ class ClusteredNode:
             self._look.cancel()
         await self.node.stop()
         await self._listeners.stop()
+
+
+def _check_parts_of_leader(settings: Settings) -> None:
+    """Raise ConfigError for an option that only a leader uses: it must not fail at an election."""
+    if settings.jobs_postgres:
+        import_shards(settings)
+    if settings.otel_endpoint:
+        otlp_exporter(settings.otel_endpoint, settings.node)
 
 
 def node_settings(settings: Settings) -> NodeSettings:

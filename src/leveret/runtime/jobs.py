@@ -34,6 +34,7 @@ _AT_START: Final = (
     "job-fair",
 )  # kinds of register entries that need the store at the start
 _EVERYTHING: Final = ".*"
+_DRIVERS: Final = ("asyncpg", "redis")
 
 log = logging.getLogger(__name__)
 
@@ -108,11 +109,7 @@ class NodeJobs:
     def _open(self) -> Any:
         settings = self._host.settings
         if settings.jobs_postgres:
-            # Import by name, because its dependencies are an optional extra.
-            from importlib import import_module
-
-            shards = import_module("leveret.job_service.shards")
-            shards.check_addresses(str(settings.jobs_redis), settings.jobs_postgres.split())
+            shards = import_shards(settings)
             return shards.open_store(
                 redis_url=str(settings.jobs_redis),
                 dsns=settings.jobs_postgres.split(),
@@ -194,6 +191,27 @@ class NodeJobs:
         if self._tokens is None:
             self._tokens = JobTokens(self._host.settings, self._folder)
         return self._tokens
+
+
+def import_shards(settings: Settings) -> Any:
+    """Return the module of the store on Redis and PostgreSQL. Raises ConfigError.
+
+    It is imported by name, because its dependencies are an optional extra.
+    """
+    from importlib import import_module
+
+    try:
+        shards = import_module("leveret.job_service.shards")
+    except ModuleNotFoundError as fault:
+        package = (fault.name or "").partition(".")[0]
+        if package not in _DRIVERS:
+            raise
+        raise ConfigError(
+            f"jobs_postgres: jobs on Redis and PostgreSQL need the package {package}, which is not"
+            " installed: run pip install 'leveret[jobs]'"
+        ) from fault
+    shards.check_addresses(str(settings.jobs_redis), settings.jobs_postgres.split())
+    return shards
 
 
 async def _count_topics(store: Any) -> list[TopicReport]:

@@ -14,6 +14,8 @@ def loop_factory(name: str = "auto") -> Callable[[], asyncio.AbstractEventLoop]:
         import uvloop
     except ImportError as fault:
         if name == "uvloop":
-            raise ConfigError("event_loop: uvloop is not installed") from fault
+            raise ConfigError(
+                "event_loop: uvloop is not installed: run pip install uvloop, or choose auto"
+            ) from fault
         return asyncio.new_event_loop
     return uvloop.new_event_loop

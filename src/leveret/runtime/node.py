@@ -31,6 +31,7 @@ from leveret.http.framework.node import Listener
 from leveret.http.transport.front import HttpFront
 from leveret.leases import ReaderLeases
 from leveret.listening import Networks, PortHints
+from leveret.runtime.background import BackgroundFaults
 from leveret.runtime.backups import NodeBackups
 from leveret.runtime.certificates import Certificates
 from leveret.runtime.connection_log import log_event
@@ -123,11 +124,13 @@ class Node:
             self._store = Store(disk, self.broker, settings.durability)
         self._sync_watch = SyncWatch(str(settings.data), self.maybe_log)
         self.bulk_reads = BulkReads(disk.folder if disk is not None else None)
+        self.background = BackgroundFaults()
         self._span_exporter: SpanExporter | None = None
         if settings.otel_endpoint:
             traced_messages = TracedMessages()
             export = otlp_exporter(settings.otel_endpoint, settings.node)
             self._span_exporter = SpanExporter(traced_messages, export)
+            self.background.watch(self._span_exporter)
             self.broker.turn.traced_messages = traced_messages
         self.log_file_bytes = FILE_BYTES  # a log file of this size is full
         self.reserve_bytes = RESERVE_BYTES  # kept for a full disk
@@ -260,6 +263,7 @@ class Node:
             certificates=self._certificates,
             bulk_reads=self.bulk_reads,
             held_bytes=self._held_bytes,
+            background_faults=self._background_faults,
         )
         view.metrics = Telemetry(
             view, self.front.alarms, self.watch.lags, self.maybe_log, self._span_exporter
@@ -299,6 +303,7 @@ class Node:
         certificates = self._certificates
         if certificates is not None:
             self._reloads.append(certificates.reload)
+            self.background.watch(certificates)
         if certificates is not None and settings.amqps_port is not None:
             with naming("host", settings.host, "amqps_port", settings.amqps_port):
                 self.amqps_address = self.amqp.listen(
@@ -327,7 +332,7 @@ class Node:
         if self._listens:
             self._listen_http(http)
         task = asyncio.get_running_loop().create_task(http.run(), name="http")
-        task.add_done_callback(_log_failure)
+        task.add_done_callback(self.background.note_end)
         self._tasks.add(task)
 
     def reload(self) -> None:
@@ -377,11 +382,12 @@ class Node:
         from leveret.runtime.oauth2 import TokenLogins  # late: its imports take long
 
         logins = TokenLogins(self.settings, self.directory, self._clock.now_ms)
+        self.background.watch(logins)
         await logins.start()
         self.front.authenticator = logins.authenticator
         self._reloads.append(logins.reload)
         self._key_refresher = asyncio.get_running_loop().create_task(logins.run(), name="keys")
-        self._key_refresher.add_done_callback(_log_failure)
+        self._key_refresher.add_done_callback(self.background.note_end)
 
     async def stop(self) -> None:
         """Answer pending requests, close all connections and stop all parts."""
@@ -439,16 +445,13 @@ class Node:
         """Return the log; None if nothing is stored."""
         return self._store.log if self._store is not None else None
 
+    def _background_faults(self) -> list[str]:
+        return [*self.background.texts(), *self.jobs.report().ended]
+
     def _run_empty_turn(self) -> None:
         """Send the confirms and answers that waited for a sync of the log."""
         self.turns.begin()
         self.turns.end()
-
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    """Log the failure of a task at once, not when the node stops."""
-    if not task.cancelled() and task.exception() is not None:
-        log.error("the task %s failed", task.get_name(), exc_info=task.exception())
 
 
 def _certificates(settings: Settings) -> Certificates | None:

@@ -72,6 +72,7 @@ class HttpNodeView:
         certificates: Certificates | None,
         bulk_reads: BulkReads,
         held_bytes: Callable[[], int],
+        background_faults: Callable[[], list[str]],
     ) -> None:
         self.settings = settings
         self.broker = broker
@@ -91,6 +92,7 @@ class HttpNodeView:
         self._sync_watch = sync_watch
         self._held_bytes = held_bytes
         self._certificates = certificates
+        self.background_faults = background_faults
 
     @property
     def node_name(self) -> str:

@@ -46,6 +46,7 @@ class TokenLogins:
         self._local = local_keys(settings)
         self._fetched: list[Key] = []
         self._wanted = asyncio.Event()
+        self.fault = ""  # why keys could not be loaded; empty if all were
         self.verifier = TokenVerifier(token_rules(settings), self._local)
         self.verifier.on_unknown_key = self._wanted.set
         self.authenticator = TokenAuthenticator(
@@ -79,19 +80,23 @@ class TokenLogins:
         return is_complete
 
     def _load(self) -> bool:
-        is_complete = True
+        faults = []
         try:
             self._local = local_keys(self._settings)
         except ConfigError as fault:
-            is_complete = False
-            log.error(_NOT_LOADED, fault)
+            faults.append(str(fault))
         try:
             if self._settings.oauth2_jwks_url:
                 self._fetched = fetch_key_set(self._settings.oauth2_jwks_url)
         except ConfigError as fault:
-            is_complete = False
-            log.error(_NOT_LOADED, fault)
-        return is_complete
+            faults.append(str(fault))
+        text = _NOT_LOADED % "; ".join(faults) if faults else ""
+        if text and text != self.fault:  # it is tried again every few seconds
+            log.error("%s", text)
+        elif self.fault and not text:
+            log.warning("the keys of OAuth2 tokens are loaded again")
+        self.fault = text
+        return not faults
 
 
 def local_keys(settings: Settings) -> list[Key]:

@@ -1,7 +1,12 @@
 """Wait for a change of roles in the cluster: whether a node leads, serves clients, or follows."""
 
 import asyncio
+import logging
 from collections.abc import Callable
+
+from leveret.errors import LeveretError
+
+log = logging.getLogger(__name__)
 
 
 class RoleChanges:
@@ -23,3 +28,11 @@ class RoleChanges:
         """Return when something is true. It is asked at once, and after every change."""
         while not is_true():
             await self._changed.wait()
+
+
+def failure_text(fault: Exception) -> str:
+    """Return why a change of roles failed, for the operator. Log the traceback of a bug."""
+    if isinstance(fault, LeveretError | OSError):
+        return str(fault)
+    log.error("a change of roles failed because of a bug: please report it", exc_info=fault)
+    return f"{type(fault).__name__}: {fault}"

@@ -69,9 +69,9 @@ async def _serve(settings: Settings) -> int:
     if settings.cluster_listen:
         return await _serve_in_cluster(settings)
     stopping = asyncio.Event()
-    node = Node(settings, Clock(), disk=Disk(settings.data))
     gc.disable()  # a start makes many objects that stay; collections would take most of its time
     try:
+        node = Node(settings, Clock(), disk=Disk(settings.data))
         await node.start(on_recovered=lambda: _stop_on_signals(stopping))
     except (OSError, ConfigError, StorageError) as fault:
         sys.stderr.write(f"leveret serve: cannot start: {start_fault(fault, settings)}\n")

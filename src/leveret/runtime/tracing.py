@@ -49,6 +49,10 @@ class Span:
     outcome: str
 
 
+NOT_SENT: Final = (
+    "spans are not sent to otel_endpoint, and those that do not fit in memory are lost: %s"
+)
+SENT_AGAIN: Final = "spans are sent to %s again"
 Export = Callable[[list[Span]], bool]
 
 
@@ -57,6 +61,7 @@ class SpanExporter:
 
     def __init__(self, traced_messages: TracedMessages, export: Export) -> None:
         self.exported = 0
+        self.fault = ""  # why the last spans were not sent; empty if they were
         self._failed = 0  # spans that could not be sent or did not fit
         self._traced_messages = traced_messages
         self._export = export
@@ -137,19 +142,22 @@ class SpanExporter:
                 batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
                 if not batch and self._is_stopped:
                     return
-            self._send(batch)
+            self.send(batch)
 
-    def _send(self, batch: list[Span]) -> None:
+    def send(self, batch: list[Span]) -> None:
+        reason = ""
         try:
-            is_sent = self._export(batch)
+            if not self._export(batch):
+                reason = "the collector refused them, or does not answer"
         except Exception as fault:
             reason = f"{type(fault).__name__}: {fault}"
-            log.warning("%d spans were not sent to otel_endpoint: %s", len(batch), reason)
-            is_sent = False
-        if is_sent:
-            self.exported += len(batch)
-        else:
+        if reason:
             self._failed += len(batch)
+        else:
+            self.exported += len(batch)
+        if bool(reason) != bool(self.fault):
+            log.warning(NOT_SENT if reason else SENT_AGAIN, reason or "otel_endpoint")
+        self.fault = reason and NOT_SENT % reason
 
 
 def otlp_exporter(endpoint: str, node: str) -> Export:
@@ -159,7 +167,10 @@ def otlp_exporter(endpoint: str, node: str) -> Export:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace.export import SpanExportResult
     except ImportError as fault:
-        raise ConfigError("otel_endpoint: needs the extra: pip install 'leveret[otel]'") from fault
+        raise ConfigError(
+            "otel_endpoint: spans need the OpenTelemetry SDK, which is not installed: run pip"
+            " install 'leveret[otel]'"
+        ) from fault
     resource = Resource.create(
         {"service.name": "leveret", "service.instance.id": node, "service.version": __version__}
     )

@@ -83,6 +83,27 @@ def run_and_kill(seed: int) -> None:
         leader.kill()
 
 
+def test_a_bug_in_a_change_of_roles_ends_the_node_with_its_reason(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that goes on without its task would neither lead nor follow, and say nothing."""
+    print(f"seed {seed}")
+    with Schedule(seed) as schedule:
+        nodes, old = formed(schedule)
+        new = next(node for node in nodes if node is not old)
+        ends: list[str] = []
+        new.on_ended = lambda _, reason: ends.append(reason)
+        assert old.loop is not None and old.node is not None and new.node is not None
+
+        def fail(replication: object) -> Node:
+            raise ValueError("a bug")
+
+        monkeypatch.setattr(new.node, "make_node", fail)
+        old.loop.start(hand_over(old.node.member, new.name))
+        schedule.run_until(lambda: bool(ends), 60)
+        assert ends == ["this node cannot lead: ValueError: a bug"]
+
+
 def brokers() -> int:
     """Return the number of brokers in memory."""
     gc.collect()

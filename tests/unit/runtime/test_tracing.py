@@ -1,6 +1,7 @@
 """Spans of traced messages, and no spans of others."""
 
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -143,6 +144,32 @@ def test_spans_that_do_not_fit_or_cannot_be_sent_are_counted() -> None:
     collector.may_go.set()
     tracer.stop()
     assert (tracer.exported, tracer.dropped) == (0, 2 * count)
+
+
+def test_spans_that_are_not_sent_are_logged_once_and_shown_until_they_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answers: Iterator[bool | Exception] = iter(
+        [ConnectionError("refused"), False, ConnectionError("refused"), True]
+    )
+
+    def export(batch: list[Span]) -> bool:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    tracer = SpanExporter(TracedMessages(), export)
+    tracer.stop()
+    span = Span("q wait", b"", 0, 1, "q", "q", 1, "acked")
+    faults = []
+    for _ in range(4):
+        tracer.send([span])
+        faults.append(tracer.fault.rpartition(": ")[2])
+    assert faults == ["refused", "the collector refused them, or does not answer", "refused", ""]
+    begin, end = [each.message for each in caplog.records]
+    assert begin.endswith("lost: ConnectionError: refused")
+    assert end == "spans are sent to otel_endpoint again"
 
 
 def test_a_node_without_tracing_has_nothing_to_pay() -> None:

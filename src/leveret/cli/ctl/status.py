@@ -29,7 +29,8 @@ _ADVICE: Final = {
     "--sort messages_ready --reverse",
     "low on disk": "publishers wait; free space on the disk of the data directory",
 }
-_DISK_CHECK: Final = "/api/health/checks/disk-speed"
+_CHECKS: Final = "/api/health/checks"
+_DISK_CHECK: Final = f"{_CHECKS}/disk-speed"
 _SLOW_DISK_ADVICE: Final = (
     "look for other programs that use this disk, and for faults of it; in a cluster: leveret ctl "
     "cluster status"
@@ -107,6 +108,8 @@ def show_status(broker: ManagementClient, *, as_json: bool, echo: Callable[[str]
             echo(f"jobs     {_jobs_fault(broker)}")
         if health.get("clock"):
             echo(f"clock    {health['clock']}")
+        if health.get("background"):
+            echo(f"faults   {_background_faults(broker)}")
         for line in _cluster(broker, health):
             echo(line)
         for line in _slow_disks(broker, health):
@@ -115,6 +118,12 @@ def show_status(broker: ManagementClient, *, as_json: bool, echo: Callable[[str]
         if version.get("version"):  # without a leader, a node of a cluster does not answer
             echo(f"version  {version.get('version')} ({version.get('form')})")
     return 0 if health.get("status") == "ok" else 1
+
+
+def _background_faults(broker: ManagementClient) -> str:
+    if not broker.has_login:
+        return "work in the background fails: give --user and --password to see which"
+    return str(broker.get_any(f"{_CHECKS}/background").get("reason"))
 
 
 def _cluster(broker: ManagementClient, health: dict[str, object]) -> Iterator[str]:

@@ -310,6 +310,9 @@ class NodeView(Protocol):
     def now_ms(self) -> int:
         """Return the time of the node."""
 
+    def background_faults(self) -> list[str]:
+        """Return why work in the background fails, as sentences; none if all is well."""
+
     def clock_fault(self) -> str:
         """Return that the machine's time was set back before the start; empty if it was not."""
 

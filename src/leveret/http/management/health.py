@@ -247,17 +247,22 @@ async def check_protocol(request: Request) -> Response:
 
 async def check_ready(request: Request) -> Response:
     """Check that the node can serve clients, and that the servers of its jobs have answered."""
-    return _jobs_result(node_of(request).jobs.report().not_ready())
+    return _faults_result(node_of(request).jobs.report().not_ready())
 
 
 async def check_jobs(request: Request) -> Response:
     """Check that jobs can be enqueued: in the servers of the jobs service, or in the node."""
     node = node_of(request)
     report = node.jobs.report()
-    return _jobs_result(report.faults() if report.servers else list(node.alarms()))
+    return _faults_result(report.faults() if report.servers else list(node.alarms()))
 
 
-def _jobs_result(faults: list[str]) -> Response:
+async def check_background(request: Request) -> Response:
+    """Check the work that no client waits for: reloads of files, spans, tasks of the node."""
+    return _faults_result(node_of(request).background_faults())
+
+
+def _faults_result(faults: list[str]) -> Response:
     if not faults:
         return json_response(OK)
     return _answer(CheckResult(status="failed", reason="; ".join(faults)))
@@ -383,6 +388,11 @@ OPERATIONS: Final = (
         path=f"{CHECKS}/jobs",
         handler=check_jobs,
         summary="Check that jobs can be enqueued: Redis, the shards and their clocks, or the node.",
+    ),
+    _check(
+        path=f"{CHECKS}/background",
+        handler=check_background,
+        summary="Check that no work in the background fails, such as reloads of certificates.",
     ),
     _check(
         path=f"{CHECKS}/reached-target-cluster-size",

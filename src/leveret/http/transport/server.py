@@ -67,11 +67,18 @@ async def serve(
     server.stop_within_s = stop_within_s
     server.on_started = on_started
     history = asyncio.get_running_loop().create_task(app.state.history.run(), name="history")
+    history.add_done_callback(_log_failure)
     try:
         await server.serve(sockets=[each.socket for each in listeners])
     finally:
         history.cancel()
         await asyncio.wait([history])
+
+
+def _log_failure(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (fault := task.exception()) is not None:
+        text = "charts of the page get no new samples because of a bug: restart this node"
+        log.error("%s, and report it", text, exc_info=fault)
 
 
 class HttpServer(uvicorn.Server):

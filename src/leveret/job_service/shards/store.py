@@ -123,6 +123,7 @@ class ShardsStore:
         )
         self._stamps = Stamps(settings.secret_digest)
         self._tasks: list[asyncio.Task[None]] = []
+        self._ended: list[str] = []  # sentences about tasks that have ended by a bug
         self._is_draining = False
         self._started_s = 0.0  # by the clock of the event loop
         self._dead = DeadJobs(self._read, self._tables)
@@ -236,9 +237,16 @@ class ShardsStore:
         await self._close()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(_log_end)
+        task = asyncio.get_running_loop().create_task(work, name=getattr(work, "__qualname__", ""))
+        task.add_done_callback(self._note_end)
         self._tasks.append(task)
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        """Note the error of a background task, which no caller awaits."""
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            text = f"the part {task.get_name()} of the jobs service has stopped because of a bug"
+            log.error("%s: restart this node, and report it", text, exc_info=fault)
+            self._ended.append(f"{text}: restart this node, and report it")
 
     async def _sweep_all(self) -> None:
         await self._sweeper.sweep(0.0)
@@ -452,6 +460,7 @@ class ShardsStore:
             log_jobs=len(self._wal.outstanding),
             flush_lag_s=0.0 if oldest is None else now_s - (oldest.added_s or self._started_s),
             busy_topics=self._prefetcher.busy,
+            ended=self._ended,
         )
 
     async def schedules(self, namespace: str) -> list[Schedule]:
@@ -464,9 +473,3 @@ class ShardsStore:
 
     async def delete_schedule(self, namespace: str, name: str) -> bool:
         return await self._schedules.delete(namespace, name)
-
-
-def _log_end(task: asyncio.Task[None]) -> None:
-    """Log the error of a background task, which no caller awaits."""
-    if not task.cancelled() and task.exception() is not None:
-        log.error("a background task of the store has ended", exc_info=task.exception())
