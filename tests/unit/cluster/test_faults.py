@@ -116,7 +116,7 @@ def test_faults_of_all_nodes_are_in_the_status_and_notes_delay_nothing() -> None
     assert [fault.node for fault in find_faults(STATUS, conditions)] == ["c", "b"]
     (reason,) = find_reasons(STATUS, conditions)
     assert reason.startswith("Node c cannot write its log (full)")
-    assert find_state(find_faults(status, conditions)) == DEGRADED
+    assert find_state(find_faults(STATUS, conditions)) == DEGRADED
 
 
 def test_the_state_of_a_cluster_is_the_worst_of_its_faults() -> None:
