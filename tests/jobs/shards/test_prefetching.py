@@ -53,6 +53,53 @@ async def statuses(deployment: Deployment) -> list[str]:
     return [row["status"] for row in await deployment.rows("SELECT * FROM items ORDER BY priority")]
 
 
+@pytest.mark.parametrize("ends", ["before the second look", "at the second look"])
+def test_a_dequeue_that_does_not_wait_gets_a_job_that_is_being_taken_back(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """The job is off the list, and not ready yet, while the dequeue looks for it."""
+
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            await prefetched(store, 1)
+            prefetcher, redis_client = store._prefetcher, store._redis
+            is_off_the_list, may_end = asyncio.Event(), asyncio.Event()
+            make_ready, waiting, take_back = (
+                prefetcher._make_ready,
+                redis_client.waiting,
+                prefetcher.take_back,
+            )
+
+            async def make_ready_later(*arguments: Any) -> None:
+                is_off_the_list.set()
+                await may_end.wait()
+                await make_ready(*arguments)
+
+            async def wait_for_the_end(*arguments: Any, **more: Any) -> Any:
+                may_end.set()
+                await taking_back
+                return await waiting(*arguments, **more)
+
+            async def let_it_end(topic: TopicName) -> None:
+                may_end.set()
+                await take_back(topic)
+
+            monkeypatch.setattr(prefetcher, "_make_ready", make_ready_later)
+            taking_back = asyncio.get_running_loop().create_task(take_back(TOPIC))
+            await is_off_the_list.wait()
+            if ends == "before the second look":
+                monkeypatch.setattr(redis_client, "waiting", wait_for_the_end)
+            else:
+                monkeypatch.setattr(prefetcher, "take_back", let_it_end)
+            found = await take(store)
+            may_end.set()
+            await taking_back
+            assert [job.payload for job in found] == [b"1"]
+            assert await store.ack(*TOPIC, handles(found)) == [Outcome.DONE]
+
+    asyncio.run(main())
+
+
 def test_a_prefetched_job_is_handed_out_without_the_shard(deployment: Deployment) -> None:
     async def main() -> None:
         async with deployment.node(settings=QUIET) as store:

@@ -139,10 +139,14 @@ class Dequeuer:
     ) -> list[LeasedJob]:
         if self._flushers[self._routes.shard_of(topic).index].is_behind(topic):
             await self._try_to_update_table(topic)
+        take_backs = self._prefetcher.take_backs
         rows = await self._lease(topic, limit, lease_ms)
-        # Another node may have buffered jobs that it has not flushed, or may have prefetched jobs.
-        if not rows and await self._try_to_update_table(topic, takes_back=True):
-            rows = await self._lease(topic, limit, lease_ms)
+        if not rows:
+            # Another node may have buffered jobs that it has not flushed, or may have prefetched
+            # jobs. This node may have taken jobs back meanwhile.
+            has_changed = await self._try_to_update_table(topic, takes_back=True)
+            if has_changed or self._prefetcher.take_backs != take_backs:
+                rows = await self._lease(topic, limit, lease_ms)
         if any(row["job_rank"] for row in rows):
             ranks = [row["job_rank"] for row in rows]
             await self._ask(topic, _SERVE, [row["job_priority"] for row in rows], ranks)

@@ -73,7 +73,7 @@ class TableUpdater:
             buffered, listed, notes = await self._redis.waiting(topic, is_awaited=takes_back)
             if notes or topic in self._notes.topics:
                 await self._notes.write(topic)
-            if listed and takes_back:
+            if takes_back and (listed or self._prefetcher.is_taking_back(topic)):
                 await self._prefetcher.take_back(topic)
         except JobsUnavailableError as error:
             log.info("a table is read without the jobs in Redis: %s", error)

@@ -73,6 +73,9 @@ class Prefetcher:
         self._drained_until_s: dict[TopicName, float] = {}
         self._refused_until_s = 0.0
         self._refills: dict[TopicName, asyncio.Task[None]] = {}
+        # Take-backs that have not ended: their jobs may be on no list, and not ready yet.
+        self._take_backs: dict[TopicName, set[asyncio.Future[None]]] = {}
+        self.take_backs = 0  # that have ended
 
     @property
     def busy(self) -> int:
@@ -263,10 +266,30 @@ class Prefetcher:
             await self._routes.ask(topic, self._tables.settings.deadline_s, statements.NOTIFY)
 
     async def take_back(self, topic: TopicName) -> None:
-        """Take all jobs of a topic off its list, and make them ready again."""
+        """Take all jobs of a topic off its list, and make them ready again.
+
+        The jobs of calls that are under way are ready too when it returns.
+        """
         self._left.pop(topic, None)
-        if self._redis.is_up and (run := await self._redis.find_run()):
-            await self._make_ready(topic, await self._redis.take_back(topic), run)
+        under_way = self._take_backs.setdefault(topic, set())
+        others = list(under_way)
+        end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        under_way.add(end)
+        try:
+            if self._redis.is_up and (run := await self._redis.find_run()):
+                await self._make_ready(topic, await self._redis.take_back(topic), run)
+        finally:
+            self.take_backs += 1
+            end.set_result(None)
+            under_way.discard(end)
+            if not under_way:
+                del self._take_backs[topic]
+        if others:
+            await asyncio.wait(others)
+
+    def is_taking_back(self, topic: TopicName) -> bool:
+        """Return whether jobs of a topic are being taken back."""
+        return topic in self._take_backs
 
     async def _make_ready(self, topic: TopicName, entries: list[bytes], run: bytes) -> None:
         """Make jobs that were taken off a list ready again.
