@@ -38,6 +38,7 @@ def consume(
 ) -> Consumer:
     """Subscribe a session to a queue. `timeout_ms` is the node's default for quorum queues."""
     require_new_tag(session, tag)
+    session.turn.consumer_room.require(session.outlet.user_name)
     require_modest(f"consumer '{tag}'", arguments)
     if isinstance(queue, Stream):
         return follow(session, queue, tag, no_ack, arguments)

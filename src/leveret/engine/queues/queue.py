@@ -51,7 +51,7 @@ from leveret.engine.queues.limits import drop_heads, is_over, refuse
 from leveret.engine.queues.rescue import rescue
 from leveret.engine.queues.state import BATCH, QueueState
 from leveret.engine.timer_queue import NEVER
-from leveret.engine.turns.events import note_consumer
+from leveret.engine.turns.events import CONSUMER_CREATED, CONSUMER_DELETED, note_consumer
 from leveret.engine.turns.outcomes import IN_LOG, QUEUE_FULL, QUEUED
 from leveret.engine.turns.session import DELIVERY_BYTES, Consumer, Session
 from leveret.engine.turns.turn import DELIVERY_LIMIT, REJECTED
@@ -386,7 +386,7 @@ class Queue(QueueState):
     def add_consumer(self, consumer: Consumer) -> None:
         """Add a consumer. The caller has checked that it may consume."""
         self.subscribers.add(consumer)
-        self.note_consumer("consumer.created", consumer)
+        self.note_consumer(CONSUMER_CREATED, consumer)
         self.touch()
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -401,7 +401,7 @@ class Queue(QueueState):
 
     def _after_removal(self, consumers: list[Consumer]) -> None:
         for consumer in consumers:
-            self.note_consumer("consumer.deleted", consumer)
+            self.note_consumer(CONSUMER_DELETED, consumer)
         self.used_ms = self.turn.now_ms
         if not self.subscribers.members:
             if self.auto_delete:
@@ -411,14 +411,19 @@ class Queue(QueueState):
         self.touch()
 
     def note_consumer(self, event: str, consumer: Consumer) -> None:
-        """Note an event for a consumer that comes or goes, if events are wanted."""
+        """Count a consumer that comes or goes, and note an event for it if events are wanted."""
+        user, room = consumer.session.outlet.user_name, self.turn.consumer_room
+        if event == CONSUMER_CREATED:
+            room.add(user, consumer.tag, consumer.packed_arguments)
+        else:
+            room.remove(user, consumer.tag, consumer.packed_arguments)
         if self.turn.listens:
             note_consumer(self.turn, event, self.vhost, self.name, consumer)
 
     def end_consumers(self) -> None:
         """End all consumers, because the queue is deleted."""
         for consumer in self.subscribers.end_all():
-            self.note_consumer("consumer.deleted", consumer)
+            self.note_consumer(CONSUMER_DELETED, consumer)
             self.turn.ended.append(consumer)
 
     def resume_consumer(self, consumer: Consumer) -> None:

@@ -24,6 +24,7 @@ from leveret.engine.streams.chunk import Chunk
 from leveret.engine.streams.reader import Reader
 from leveret.engine.streams.segments import FAR_MS, MemorySegments, Segments
 from leveret.engine.timer_queue import NEVER
+from leveret.engine.turns.events import CONSUMER_CREATED, CONSUMER_DELETED
 from leveret.engine.turns.outcomes import IN_LOG, QUEUED
 from leveret.engine.turns.session import Consumer
 from leveret.engine.turns.turn import Turn
@@ -256,7 +257,7 @@ class Stream(Queue):
 
     def add_consumer(self, consumer: Consumer) -> None:
         self.subscribers.members.append(consumer)
-        self.note_consumer("consumer.created", consumer)
+        self.note_consumer(CONSUMER_CREATED, consumer)
         self.touch()
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -267,7 +268,7 @@ class Stream(Queue):
         members = self.subscribers.members
         self.subscribers.members = [consumer for consumer in members if consumer not in gone]
         for consumer in consumers:
-            self.note_consumer("consumer.deleted", consumer)
+            self.note_consumer(CONSUMER_DELETED, consumer)
             consumer.suspended = False
         if not self.consumers:
             self._recent = []

@@ -25,6 +25,8 @@ from leveret.wire.tables import Field, Table, field_of
 EVENT_EXCHANGE: Final = "amq.rabbitmq.event"
 _TABLE: Final = ord("F")
 _LONG: Final = ord("l")
+CONSUMER_CREATED: Final = "consumer.created"
+CONSUMER_DELETED: Final = "consumer.deleted"
 # A content header must fit into one frame of every consumer, and the lowest frame size is 4096.
 HEADER_BYTES_MAX: Final = 4000
 TEXT_CHARS_MAX: Final = 100  # limit for the text of each fact, if the header is too long

@@ -21,6 +21,7 @@ from leveret.engine.history.tracing import TracedMessages
 from leveret.engine.message import Address, Holder, Message
 from leveret.engine.target import Target
 from leveret.engine.timer_queue import Timed, TimerQueue
+from leveret.engine.turns.consumer_room import ConsumerRoom
 from leveret.engine.turns.loss_counts import NodeLossCounts
 from leveret.engine.turns.retired_counts import Churn
 from leveret.engine.turns.size_counts import SizeCounts
@@ -144,6 +145,7 @@ class Turn:
         self.faults: list[str] = []  # damage and faults that were found, for the node's log
         self.fault_count: i64 = 0  # faults that were confined, since the start
         self.work: i64 = 0  # done in this turn, in the unit of `WORK_MAX`
+        self.consumer_room = ConsumerRoom()
         # Statistics
         self.number: i64 = 0  # turns since the start, this one included
         self.losses = NodeLossCounts()
