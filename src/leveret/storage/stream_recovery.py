@@ -212,7 +212,7 @@ def _restore(
     stream.open(kept)
     stream.writer.next_offset = log.next_offset
     stream.writer.last_ms = log.last_ms
-    stream.cursors.cursors = dict(log.cursors)
+    stream.cursors.load(dict(log.cursors))
     number = int(stream.ledger.id)
     for first in found:
         name = segment_name(number, first)

@@ -34,7 +34,7 @@ def set_aside_stream(
     end = max([int(log.next_offset), chunk_ends(disk, replay).get(number, 0), *firsts])
     stream.open(files.store.open(stream.ledger.id))
     stream.writer.position.begin_segment(end)
-    stream.cursors.cursors = dict(log.cursors)
+    stream.cursors.load(dict(log.cursors))
     stream.restore(end, log.last_ms)
     return f"its messages are kept in {', '.join(kept) or 'no file: it had none'}"
 

@@ -72,6 +72,8 @@ def follow(session: Session, stream: Stream, tag: str, no_ack: bool, arguments: 
     if session.shared_prefetch != 0 or session.shared_prefetch_bytes != 0:
         raise UnsupportedError(f"{where} does not support global qos")
     settings = consumer_settings(stream.name, stream.vhost, stream.settings.kind, arguments)
+    if settings.stream_cursor:
+        stream.cursors.require_room(settings.stream_cursor)
     reader = Reader(session, stream.slot, tag, False)
     reader.packed_arguments = pack(arguments)
     reader.filters = settings.stream_filters

@@ -21,6 +21,7 @@ from leveret.engine.backlog.page_reader import PageReader
 from leveret.engine.message import Address, Holder, Message
 from leveret.engine.queues.queue import Queue
 from leveret.engine.streams.chunk import Chunk
+from leveret.engine.streams.cursor_room import CursorRoom
 from leveret.engine.streams.reader import Reader
 from leveret.engine.streams.segments import FAR_MS, MemorySegments, Segments
 from leveret.engine.timer_queue import NEVER
@@ -59,6 +60,23 @@ class StreamLedger(Ledger):
         super().__init__(turn.journal, True, turn.unlogged)
         self.cursors: dict[str, int] = {}  # the next offset of each cursor
         self._moved: dict[str, None] = {}
+        self.room = CursorRoom("")  # of the vhost, when the stream belongs to one
+
+    def load(self, cursors: dict[str, int]) -> None:
+        """Take the cursors that the log has, whatever the limit."""
+        self.room.cursors += len(cursors) - len(self.cursors)
+        self.cursors = cursors
+
+    def end(self) -> None:
+        """Forget the cursors: the stream is deleted."""
+        self.closed = True
+        self.load({})
+        self.room = CursorRoom("")  # messages that are settled later do not count
+
+    def require_room(self, name: str) -> None:
+        """Raise PreconditionFailedError if a cursor of this name is new and has no room."""
+        if name not in self.cursors:
+            self.room.require()
 
     def forget(self, message: Message) -> None:
         reader = message.holder
@@ -76,10 +94,12 @@ class StreamLedger(Ledger):
 
     def move(self, name: str, offset: i64) -> None:
         """Set the offset of a cursor; -1 deletes the cursor."""
+        before = len(self.cursors)
         if offset < 0:
             self.cursors.pop(name, None)
         else:
             self.cursors[name] = offset
+        self.room.cursors += len(self.cursors) - before
         self._moved[name] = None
         if not self._is_listed:
             self._list()
@@ -446,7 +466,7 @@ class Stream(Queue):
 
     def close(self) -> None:
         """Delete the stream with its segments."""
-        self.ledger.closed = True
+        self.cursors.end()
         self.deleted = True
         for segment in self.segments.segments:
             self._drop(segment.first_offset)

@@ -198,6 +198,7 @@ def _new_queue(
 def _new_stream(vhost: VhostState, name: str, settings: QueueSettings, arguments: Table) -> Stream:
     slot = vhost.slots.take()
     stream = Stream(vhost.name, name, slot, settings, arguments, vhost.turn)
+    stream.cursors.room = vhost.cursor_room
     _register(vhost, stream)
     if vhost.segment_store is not None:
         stream.open(vhost.segment_store.open(stream.ledger.id))

@@ -18,6 +18,7 @@ from leveret.engine.exchanges.router import Router
 from leveret.engine.queues.queue import Queue
 from leveret.engine.queues.slots import Slots
 from leveret.engine.queues.stuck_dead_letters import StuckDeadLetters
+from leveret.engine.streams.cursor_room import CursorRoom
 from leveret.engine.streams.segments import SegmentStore
 from leveret.engine.target import Target
 from leveret.engine.timer_queue import Timed
@@ -59,6 +60,7 @@ class VhostState:
         self.sources: dict[Target, dict[str, Exchange]] = {}  # exchanges with a binding to a target
         self.replies: dict[str, Consumer] = {}  # consumers of direct replies, by reply name
         self.key_room = KeyRoom(name)
+        self.cursor_room = CursorRoom(name)
         self.stuck = StuckDeadLetters(turn)
         self.retired_counts = TrafficCounts()  # of queues, exchanges and sessions that have ended
         self.holding: dict[str, Queue] = {}  # queues of delayed exchanges, by exchange

@@ -233,6 +233,7 @@ async def change_cursor(request: Request) -> Response:
         offset = (await body_of(request, Offset)).offset
         if not 0 <= offset <= stream.writer.next_offset:
             raise HTTPException(400, f"offset {offset} is not in the stream, nor its end")
+        stream.cursors.require_room(cursor)
     elif not is_known:
         raise HTTPException(404, f"no cursor '{_escaped(cursor)}'")
     with node_of(request).turn():

@@ -7,7 +7,7 @@ import pytest
 from leveret.engine.streams.stream import PASSED_MAX, RECENT_BYTES, Stream
 from tests.compat.client import Method
 from tests.protocol.stage import Event
-from tests.unit.engine.front import Client, got, headers, names
+from tests.unit.engine.front import Client, got, headers, names, refusal
 
 
 def stream(client: Client, name: str = "s", **arguments: object) -> Stream:
@@ -305,6 +305,33 @@ def test_messages_of_a_closed_channel_are_not_settled() -> None:
     assert made.consumers == []
     other = client.other()
     assert offsets(other.consume("s", "u", prefetch=9, x_stream_cursor="c")) == [1, 2]
+
+
+def test_cursors_of_a_vhost_are_limited() -> None:
+    client = Client()
+    made = stream(client)
+    stream(client, "other")
+    room = client.stage.broker.vhost("/").cursor_room
+    room.cursors_max = 2
+    client.publish("s", "a", "b")
+    for name in ("one", "two"):
+        follow(client, name, x_stream_cursor=name)
+    client.ack(0, multiple=True)
+    assert room.cursors == 2
+    arguments = {"x-stream-cursor": "three"}
+    client.send("basic.qos", on=2, prefetch_count=1)
+    events = client.send("basic.consume", on=2, queue="other", arguments=arguments)
+    level, code, text = refusal(events)
+    assert (level, code) == ("channel", 406)
+    assert "have 2 cursors; the limit is 2" in text
+    client.send("basic.cancel", consumer_tag="one")
+    assert offsets(follow(client, "again", x_stream_cursor="one")) == []
+    made.cursors.move("two", -1)
+    client.send("basic.qos", on=3, prefetch_count=1)
+    events = client.send("basic.consume", on=3, queue="other", arguments=arguments)
+    assert names(events) == ["basic.consume-ok"]
+    client.send("queue.delete", queue="s")
+    assert room.cursors == 0
 
 
 def test_cursor_moves_forward_only() -> None:
