@@ -181,16 +181,16 @@ class ClusterNode(ClusterFacts):
         client = Client(head.client_host, head.client_port, head.is_local)
         server = head.server_host, head.server_port
         relayed = Relayed(client, server, head.service in (AMQPS, HTTPS))
-        protocol: asyncio.BaseProtocol | None = None
-        with contextlib.suppress(TimeoutError, ClusterError):
-            async with asyncio.timeout(LEADER_WAIT_S):
-                await self._changes.until(lambda: self._open is not None or not self._term)
-                if self._open is not None:
-                    protocol = await make_front(self._open, head, client, relayed)
-        if protocol is None or transport.is_closing():
-            transport.abort()
-        else:
-            attach(transport, protocol, rest)
+        try:
+            with contextlib.suppress(TimeoutError, ClusterError):
+                async with asyncio.timeout(LEADER_WAIT_S):
+                    await self._changes.until(lambda: self._open is not None or not self._term)
+                    if self._open is not None and not transport.is_closing():
+                        front = await make_front(self._open, head, client, relayed)
+                        return attach(transport, front, rest)
+        except Exception:  # a bug: nobody else would close the connection
+            log.exception("the connection of %s is closed because of a bug", client.host)
+        transport.abort()
 
     async def find_server(
         self, head: RelayHead, client: Client

@@ -1,10 +1,16 @@
 """A node that does not reach its leader for clients says so, though the two are connected."""
 
+import asyncio
+
 import pytest
 
 from leveret.cluster.faults import DEGRADED
-from leveret.runtime import public_listeners
+from leveret.cluster.relay import RelayHead
+from leveret.listening import Client, Relayed
+from leveret.runtime import cluster_node, public_listeners
 from leveret.runtime.cluster_facts import LOOK_S
+from leveret.runtime.fronts import make_front
+from leveret.runtime.node import Node
 from tests.simulated.clients import Accounts, Publisher
 from tests.simulated.cluster.broker_node import SimulatedBroker
 from tests.simulated.network import Network
@@ -58,3 +64,29 @@ def test_wrong_address_of_the_leader_is_told(seed: int, caplog: pytest.LogCaptur
         lost.start()
         schedule.run_until(client.task.done, 60)
         assert lost.node.why_unwell() == ""
+
+
+def test_relayed_client_is_let_go_if_the_leader_has_a_bug(
+    seed: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print(f"seed {seed}")
+    faults = [RuntimeError("planted")]
+
+    async def fail_once(
+        node: Node, head: RelayHead, client: Client, relayed: Relayed | None
+    ) -> asyncio.BaseProtocol:
+        if relayed is not None and faults:
+            raise faults.pop()
+        return await make_front(node, head, client, relayed)
+
+    monkeypatch.setattr(cluster_node, "make_front", fail_once)
+    with Schedule(seed) as schedule:
+        network = Network(schedule)
+        nodes = {name: SimulatedBroker(network, name, NAMES) for name in NAMES}
+        for node in nodes.values():
+            node.start()
+        led_by_a(schedule, nodes)
+        client = Publisher(network, "p0", nodes["c"].url, Accounts(), 1)
+        schedule.run_until(client.task.done, 60)
+        assert faults == []
+        assert [text for text in caplog.messages if "is closed because of a bug" in text]
