@@ -71,4 +71,4 @@ def test_idle_node_notices_a_disk_that_other_programs_fill(
         assert "free space on it" in alarm
         node.disk.capacity_bytes = None
         schedule.run_for(2)
-        assert caplog.records[-1].message == "alarm off"
+        assert caplog.records[-1].message == "alarm off: publishers go on"

@@ -377,7 +377,8 @@ async def _run(link: ShovelStatus, before: asyncio.Task[None] | None) -> None:
             await asyncio.wait({before})
         await link.run()
     except Exception:
-        log.exception("federation link '%s' in vhost '%s' failed", link.name, link.vhost)
+        text = "federation link '%s' in vhost '%s' stops because of a bug: please report it"
+        log.exception(text, link.name, link.vhost)
         link.state = TERMINATED
         link.reason = "internal error: see the log"
 

@@ -151,7 +151,8 @@ class Acceptor:
         if task.cancelled() and accepted is not None:
             accepted.close()  # the task may have been cancelled before it began
         elif not task.cancelled() and task.exception() is not None:
-            log.error("a new connection was closed because of a bug", exc_info=task.exception())
+            text = "a new connection was closed because of a bug: please report it"
+            log.error(text, exc_info=task.exception())
 
     async def _prepare(self, accepted: socket.socket, peer: Client, *, is_proxy: bool) -> None:
         client: Client | None = peer

@@ -211,7 +211,11 @@ class ClusterFacts:
         target = self._find_roomier()
         if target and loop.time() - self._handed_over_s >= HAND_OVER_PAUSE_S:
             self._handed_over_s = loop.time()
-            log.warning("the disk of this node is nearly full, so node %s shall lead", target)
+            log.warning(
+                "the disk of this node is nearly full, so it hands the lead over to node %s: free"
+                " space on this disk",
+                target,
+            )
             self._handing_over = loop.create_task(self._hand_over_to(target))
 
     def _find_roomier(self) -> str:
@@ -231,7 +235,7 @@ class ClusterFacts:
         try:
             await self.member.lead(name)
         except ClusterError as reason:
-            log.warning("node %s does not lead: %s", name, reason)
+            log.warning("the lead was not handed over to node %s: %s", name, reason)
 
     def log_faults(self) -> None:
         """Log each fault that has lasted since the last call, once until it is gone.

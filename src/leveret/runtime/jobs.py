@@ -166,7 +166,11 @@ class NodeJobs:
             await self._store.stop(STOP_WITHIN_S)
         except JobsError as fault:
             self.has_failed = True
-            log.error("not all accepted jobs could be stored: %s", fault)
+            text = (
+                "not all accepted jobs could be stored: %s: start this node again with the same"
+                " data directory"
+            )
+            log.error(text, fault)
 
     def sessions(self) -> list[Session]:
         """Return the sessions that hold leased jobs in this node."""

@@ -45,7 +45,8 @@ class LoginThread:
     ) -> None:
         fault = future.exception()
         if fault is not None:
-            log.error("verifying a password failed", exc_info=fault)
+            text = "verifying a password failed because of a bug: please report it"
+            log.error(text, exc_info=fault)
         self._turns.begin()
         try:
             then(future.result() if fault is None else None)

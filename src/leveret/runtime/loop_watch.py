@@ -44,7 +44,10 @@ class LoopWatch:
         lag_s = max(0.0, self._loop.time() - self._due_s)
         self.lags.observe(lag_s)
         if lag_s >= SLOW_S:
-            text = "the broker served no client: the machine is busy, or a step took long"
+            text = (
+                "the broker served no client for a moment: the machine is busy, or a step took"
+                " long; if this comes often, look for what uses the CPU of this machine"
+            )
             log.warning(text, extra={"facts": {"ms": round(lag_s * 1000)}})
         self._timer = None
         self.is_armed = False

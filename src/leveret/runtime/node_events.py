@@ -67,7 +67,11 @@ class NodeEvents:
 
     def _set_alarm(self, reason: str, is_on: bool) -> None:
         self.publish(f"alarm.{'set' if is_on else 'cleared'}", {"resource": reason})
-        text = f"alarm on: publishers are blocked: {_CAUSES[reason]}" if is_on else "alarm off"
+        text = (
+            f"alarm on: publishers are blocked: {_CAUSES[reason]}"
+            if is_on
+            else "alarm off: publishers go on"
+        )
         log.warning(text, extra={"facts": {"reason": reason}})
         if is_on:
             self._front.alarms.append(reason)

@@ -137,7 +137,7 @@ class PublicListeners:
             end.abort()
             return
         except Exception:  # a bug: nobody else would close the connection
-            log.exception("the connection of %s is closed because of a bug", client.host)
+            log.exception("the connection of %s is closed because of a bug: report it", client.host)
             end.abort()
             return
         finally:
@@ -231,7 +231,11 @@ def _head_of(
         peer.login_name, peer.subject, peer.issuer, peer.validity, peer.serial_number
     )
     if names.is_too_long():
-        log.warning("a name in a client's certificate is too long: the certificate is ignored")
+        log.warning(
+            "a name in the certificate of the client at %s is too long: the certificate is ignored,"
+            " so the client cannot log in with it",
+            client.host,
+        )
         names = CertificateNames()
     return replace(
         head,

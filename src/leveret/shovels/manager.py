@@ -149,7 +149,8 @@ class ShovelManager:
         try:
             await shovel.run()
         except Exception:
-            log.exception("shovel '%s' in vhost '%s' failed", shovel.name, shovel.vhost)
+            text = "shovel '%s' in vhost '%s' stops because of a bug: please report it"
+            log.exception(text, shovel.name, shovel.vhost)
             shovel.state = TERMINATED
             shovel.reason = "internal error: see the log"
             return

@@ -57,7 +57,10 @@ class DiskReserve:
             finally:
                 file.close()
         except OSError as fault:
-            text = "the reserve for a full disk could not be made, and is tried again: %s"
+            text = (
+                "the file that is kept in reserve for a full disk could not be made: %s: free space"
+                " on the disk of the data directory; it is tried again"
+            )
             log.warning(text, fault)
             with contextlib.suppress(OSError):
                 self._disk.remove(RESERVE)

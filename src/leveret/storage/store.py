@@ -362,11 +362,14 @@ def _log_unwritable(fault: OSError) -> None:
 def _report(found: RecoveryResult) -> None:
     if found.cut_bytes:
         log.warning(
-            "the last write to the log was not complete: its %d bytes were removed", found.cut_bytes
+            "the last write to the log was not complete: its %d bytes were removed; nothing in them"
+            " was confirmed, so nothing has to be done",
+            found.cut_bytes,
         )
     if found.is_mark_damaged:
         log.warning(
-            "the file 'synced' is damaged, so this start cannot notice a missing end of the log"
+            "the file 'synced' is damaged, so this start cannot notice a missing end of the log; if"
+            " the disk or the file system has failed, look for missing messages"
         )
     for loss in found.losses:
         log.error("%s", loss)

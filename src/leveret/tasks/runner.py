@@ -160,7 +160,7 @@ class Tasks:
             task.state = FAILED
             task.error = str(fault)
         except Exception:
-            log.exception("the task %s failed", task.id)
+            log.exception("the task %s failed because of a bug: please report it", task.id)
             task.state = FAILED
             task.error = "internal error: see the log"
         finally:

@@ -116,7 +116,8 @@ class Schedules:
             self._put(job)
         except LeveretError as fault:
             if key not in self._again_ms:  # logged once
-                log.warning("the schedule %s of %s waits: %s", schedule.name, key[0], fault)
+                text = "the schedule %s of %s could not fire: %s: it is tried again by itself"
+                log.warning(text, schedule.name, key[0], fault)
             self._again_ms[key] = now_ms + AGAIN_MS
             return
         self._keep(ScheduleEntry(schedule, self._next_ms(schedule)))

@@ -82,7 +82,11 @@ class IdGenerator:
                 cause = ""
             except JobsUnavailableError as error:
                 if str(error) != cause:
-                    log.warning("the lease of the node number is not renewed: %s", error)
+                    text = (
+                        "the number of this node, which is part of every id of a job, is not"
+                        " renewed: %s: if this lasts, no job can be enqueued at this node"
+                    )
+                    log.warning(text, error)
                 cause = str(error)
 
     async def leave(self) -> None:
@@ -112,7 +116,7 @@ class IdGenerator:
             if self._has_records(asked_s) or await self._is_recorded(number):
                 self._extend(asked_s)
                 return
-        log.warning("the lease of node number %d was lost", number)
+        log.warning("the number %d of this node was lost in Redis: it takes another", number)
         self._valid_until_s = 0.0
         await self._lease()
 

@@ -236,7 +236,8 @@ class Schedules:
     def _log_cause(self, name: TopicName, cause: str) -> None:
         """Log why a schedule could not fire, once for each new cause: it is tried again soon."""
         if self._causes.get(name) != cause:
-            log.warning("the schedule %s of %s could not fire: %s", name[1], name[0], cause)
+            text = "the schedule %s of %s could not fire: %s: it is tried again by itself"
+            log.warning(text, name[1], name[0], cause)
         if len(self._causes) >= CAUSES_MAX:
             self._causes.clear()
         self._causes[name] = cause

@@ -57,7 +57,8 @@ class ServerHealth:
         if self.is_up or not self.cause:
             self.failures += 1
         if self.is_up or cause != self.cause:
-            log.warning("%s is down: %s", self.name, cause)
+            text = "%s is down: %s: start it, or correct its address; it is tried again by itself"
+            log.warning(text, self.name, cause)
         self.is_up = False
         self.cause = cause
 

@@ -256,7 +256,7 @@ class ShardsStore:
         try:
             await work()
         except JobsError as error:
-            log.warning("could not %s: %s", what, error)
+            log.warning("could not %s: %s: it is tried again by itself", what, error)
 
     async def stop(self, deadline_s: float) -> None:
         """Take no more jobs, and flush all jobs to the shards.

@@ -144,7 +144,8 @@ class Wal:
                 raise CorruptionError(
                     f"{path} is damaged at byte {end}; set it aside to start without it"
                 )
-            log.warning("cut %d bytes of a torn end off %s", len(data) - end, path.name)
+            text = "the last write to %s was not complete: its %d bytes were removed"
+            log.warning(text, path, len(data) - end)
             os.ftruncate(self._files[segment], end)
         self._note_write(segment)  # a run that was killed may not have synced it
 

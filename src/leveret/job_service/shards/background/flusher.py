@@ -238,6 +238,7 @@ def _decoded(raw: list[bytes]) -> list[BufferedJob]:
         try:
             found.append(decode_job(data))
         except CorruptionError as error:
-            log.error("a buffer in Redis holds bytes that are not a job: %s", error)
+            text = "a buffer in Redis holds bytes that are not a job, so its topic waits: %s"
+            log.error("%s: remove them from Redis", text % error)
             break
     return found
