@@ -50,8 +50,10 @@ class _Cluster:
     def reasons(self) -> list[str]:
         return []
 
+    state_now = "degraded"
+
     def state(self) -> str:
-        return "degraded"
+        return self.state_now
 
     def slow_sync_s(self) -> float:
         return 0.0
@@ -126,6 +128,16 @@ def test_a_user_who_may_not_see_the_cluster_sees_its_state(
     client = ManagementClient(server.http_url, "hare", "hare")
     assert show_status(client, as_json=False, echo=shown.append) == 0
     assert any(line.startswith("cluster  degraded: ") for line in shown)
+
+
+def test_a_cluster_without_a_leader_is_shown_although_no_login_can_be_checked(
+    server: RunningBroker, cluster: _Cluster
+) -> None:
+    cluster.state_now = "stopped"
+    shown: list[str] = []
+    client = ManagementClient(server.http_url, "guest", "a password that nobody can check")
+    assert show_status(client, as_json=False, echo=shown.append) == 0
+    assert any(line.startswith("cluster  stopped: ") for line in shown)
 
 
 def test_a_node_in_no_cluster_says_nothing_of_one(api: Api, server: RunningBroker) -> None:

@@ -30,6 +30,7 @@ _ADVICE: Final = {
     "low on disk": "publishers wait; free space on the disk of the data directory",
 }
 _CHECKS: Final = "/api/health/checks"
+_STOPPED: Final = "stopped"  # state of a cluster without a leader
 _DISK_CHECK: Final = f"{_CHECKS}/disk-speed"
 _SLOW_DISK_ADVICE: Final = (
     "look for other programs that use this disk, and for faults of it; in a cluster: leveret ctl "
@@ -92,8 +93,8 @@ def show_status(broker: ManagementClient, *, as_json: bool, echo: Callable[[str]
     unhealthy: a restart of the broker would not help.
     """
     health = broker.get_any("/api/health")
-    if broker.has_login:  # the health check needs no login, but a wrong one must be reported
-        broker.get("/api/whoami")
+    if broker.has_login and health.get("cluster") != _STOPPED:  # without a leader none is checked
+        broker.get("/api/whoami")  # the health check needs no login, but a wrong one must be told
     version = broker.get_any("/api/version")
     if as_json:
         echo(json.dumps({"health": health, "version": version}, indent=2))
