@@ -435,7 +435,8 @@ def test_a_lost_node_keeps_the_marks_of_its_own_jobs_only(
     clock = ManualClock()
 
     async def main() -> None:
-        lost = await deployment.started("a", clock, UNFLUSHED)
+        unswept = msgspec.structs.replace(UNFLUSHED, sweep_after_s=600.0)
+        lost = await deployment.started("a", clock, unswept)
         hold_flushers(lost)
         await lost.enqueue([new(payload=b"done by the other node") for _ in range(3)])
         async with deployment.node("b", clock, UNFLUSHED) as store:

@@ -11,6 +11,7 @@ from leveret.job_service.shards.insert_limit import InsertLimit
 from leveret.job_service.shards.settings import FLUSH_BYTES
 from tests.jobs.shards.deployment import (
     QUICK,
+    QUIET,
     WITHIN_S,
     Deployment,
     abandon,
@@ -68,7 +69,7 @@ def test_a_buffer_is_read_up_to_a_number_of_jobs_or_bytes(deployment: Deployment
     topic = "n", topic_on(0)
 
     async def main() -> None:
-        store = await deployment.started()
+        store = await deployment.started(settings=QUIET)
         hold_flushers(store)
         await store.enqueue([new(topic[1], b"x" * 1_000_000) for _ in range(6)])
         read = store._redis.read

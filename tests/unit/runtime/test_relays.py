@@ -46,7 +46,15 @@ class _Paused(asyncio.Protocol):
 @contextlib.asynccontextmanager
 async def _node(leader: Handler) -> AsyncIterator[tuple[PublicListeners, tuple[str, int]]]:
     """Run a node that relays its clients to a leader. Yield it and its address."""
-    server = await asyncio.start_server(leader, "127.0.0.1", 0)
+    led: list[asyncio.Task[None]] = []
+
+    async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        led.append(task)
+        await leader(reader, writer)
+
+    server = await asyncio.start_server(lead, "127.0.0.1", 0)
     leader_address = server.sockets[0].getsockname()
 
     async def find(head: RelayHead, client: Client) -> asyncio.BaseProtocol | Relayed:
@@ -61,6 +69,7 @@ async def _node(leader: Handler) -> AsyncIterator[tuple[PublicListeners, tuple[s
             yield listeners, address
         finally:
             await listeners.stop()
+            await asyncio.gather(*led)
 
 
 async def _connect(address: tuple[str, int]) -> socket.socket:
