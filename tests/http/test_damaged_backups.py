@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from leveret.engine.message import Address
-from leveret.engine.vhosts.definition_records import _with_arguments
 from leveret.journal.journal import Journal
 from leveret.storage.archive import ArchiveWriter
 from leveret.storage.queue_backup import _file
 from leveret.testing.broker import RunningBroker, broker
 from leveret.wire.properties import Properties, encode_header
+from leveret.wire.tables import encode_table, table_of
 from tests.http.asking import ask, reason
 
 HEADER = encode_header(Properties(), body_size=1)
@@ -27,7 +27,7 @@ def archive(header: bytes = HEADER, queue: dict[str, object] = QUEUE) -> bytes:
     """Return the backup of a queue with one message, with right checksums."""
     writer = ArchiveWriter()
     journal = Journal()
-    journal.write_definition(_with_arguments(queue, b""))
+    journal.write_definition(encode_table(table_of({**queue, "arguments": {}})))
     journal.write_message(1, 0, 0, 0, 0, 0, Address("", "q").record(), header, b"m")
     first = writer.first({"kind": "queue", "queue": "q", "durable": True})
     return b"".join([first, *_file(writer, journal, 1), writer.last({"messages": 1})])

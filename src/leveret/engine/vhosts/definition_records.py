@@ -19,13 +19,17 @@ the order in which they were written, build it again (`leveret.engine.restore`).
 
 from typing import Final
 
+from librt.strings import BytesWriter, write_i32_be, write_i64_be
+from mypy_extensions import i32, i64, u8
+
 from leveret.engine.exchanges.binding import Binding
 from leveret.engine.exchanges.exchange import Exchange
 from leveret.engine.queues.queue import Queue
+from leveret.wire.scan import BOOL, LONG, LONGSTR, SIGNED_INT, TABLE
 from leveret.wire.tables import Table, encode_table, field_of
 
-_LENGTH_BYTES: Final = 4  # size of the length field before the entries of a table
-_ARGUMENTS: Final = b"\x09argumentsF"  # name and kind of the entry that holds a table
+_LENGTH_BYTES: Final = 4  # of the size before the entries of a table
+_INT_LIMIT: Final = 1 << 31  # numbers from here on take eight bytes
 _NO_ARGUMENTS: Final = bytes(_LENGTH_BYTES)
 
 
@@ -42,18 +46,15 @@ def encode_vhost_deletion(vhost: str) -> bytes:
 
 
 def encode_exchange(vhost: str, exchange: Exchange, holding: int) -> bytes:
-    values: dict[str, object] = {
-        "op": "exchange",
-        "vhost": vhost,
-        "name": exchange.name,
-        "type": exchange.kind,
-        "auto_delete": exchange.auto_delete,
-        "internal": exchange.internal,
-        "id": holding,
-    }
+    entries = _Entries("exchange", vhost)
+    entries.text("name", exchange.name)
+    entries.text("type", exchange.kind)
+    entries.flag("auto_delete", exchange.auto_delete)
+    entries.flag("internal", exchange.internal)
+    entries.number("id", holding)
     if exchange.deduplication_id != 0:
-        values["deduplication"] = int(exchange.deduplication_id)
-    return _with_arguments(values, exchange.packed_arguments)
+        entries.number("deduplication", exchange.deduplication_id)
+    return entries.table(exchange.packed_arguments)
 
 
 def encode_exchange_deletion(vhost: str, name: str) -> bytes:
@@ -61,14 +62,11 @@ def encode_exchange_deletion(vhost: str, name: str) -> bytes:
 
 
 def encode_queue(queue: Queue) -> bytes:
-    values: dict[str, object] = {
-        "op": "queue",
-        "vhost": queue.vhost,
-        "name": queue.name,
-        "id": int(queue.ledger.id),
-        "auto_delete": queue.auto_delete,
-    }
-    return _with_arguments(values, queue.packed_arguments)
+    entries = _Entries("queue", queue.vhost)
+    entries.text("name", queue.name)
+    entries.number("id", queue.ledger.id)
+    entries.flag("auto_delete", queue.auto_delete)
+    return entries.table(queue.packed_arguments)
 
 
 def encode_queue_deletion(queue: Queue) -> bytes:
@@ -94,24 +92,56 @@ def encode_entry_deletion(kind: str, key: str) -> bytes:
 
 
 def _binding(op: str, vhost: str, binding: Binding) -> bytes:
-    values: dict[str, object] = {
-        "op": op,
-        "vhost": vhost,
-        "source": binding.source,
-        "target": binding.target.name,
-        "to_queue": binding.is_queue,
-        "routing_key": binding.routing_key,
-    }
-    return _with_arguments(values, binding.packed_arguments)
+    entries = _Entries(op, vhost)
+    entries.text("source", binding.source)
+    entries.text("target", binding.target.name)
+    entries.flag("to_queue", binding.is_queue)
+    entries.text("routing_key", binding.routing_key)
+    return entries.table(binding.packed_arguments)
 
 
-def _with_arguments(values: dict[str, object], packed: bytes) -> bytes:
-    """Return a table that ends with arguments, which are not decoded for that.
+class _Entries:
+    """The entries of a table, which are written without making its fields.
 
-    The state of a whole broker is encoded in one step of the leader of a cluster.
+    The definitions of a whole broker, a million perhaps, are encoded in one step of the leader of a
+    cluster. Arguments are not decoded for that.
     """
-    entries = _encode(values)[_LENGTH_BYTES:] + _ARGUMENTS + (packed or _NO_ARGUMENTS)
-    return len(entries).to_bytes(_LENGTH_BYTES, "big") + entries
+
+    def __init__(self, op: str, vhost: str) -> None:
+        self._writer = BytesWriter()
+        self.text("op", op)
+        self.text("vhost", vhost)
+
+    def text(self, name: str, value: str) -> None:
+        data = value.encode("utf-8", "surrogateescape")
+        self._write_name(name, LONGSTR)
+        write_i32_be(self._writer, i32(len(data)))
+        self._writer.write(data)
+
+    def flag(self, name: str, value: bool) -> None:
+        self._write_name(name, BOOL)
+        self._writer.append(1 if value else 0)
+
+    def number(self, name: str, value: i64) -> None:
+        if -_INT_LIMIT <= value < _INT_LIMIT:
+            self._write_name(name, SIGNED_INT)
+            write_i32_be(self._writer, i32(value))
+        else:
+            self._write_name(name, LONG)
+            write_i64_be(self._writer, value)
+
+    def table(self, packed_arguments: bytes) -> bytes:
+        """Return the table. It ends with the arguments."""
+        self._write_name("arguments", TABLE)
+        self._writer.write(packed_arguments or _NO_ARGUMENTS)
+        entries = self._writer.getvalue()
+        return len(entries).to_bytes(_LENGTH_BYTES, "big") + entries
+
+    def _write_name(self, name: str, kind: int) -> None:
+        encoded = name.encode()
+        self._writer.append(u8(len(encoded)))
+        self._writer.write(encoded)
+        self._writer.append(u8(kind))
 
 
 def _encode(values: dict[str, object]) -> bytes:

@@ -8,7 +8,7 @@ from leveret.engine.vhosts.definition_records import (
     encode_exchange,
     encode_queue,
 )
-from leveret.wire.tables import Field, Table, decode_table, encode_table, field_of
+from leveret.wire.tables import Field, Table, decode_table, encode_table, field_of, table_of
 
 NESTED: Table = {
     "x-max-length": field_of(7),
@@ -33,3 +33,23 @@ def test_arguments_are_a_table_in_the_table_of_a_definition(arguments: Table) ->
         assert table["arguments"].value == arguments
         assert list(table)[-1] == "arguments"
         assert encode_table(table) == record
+
+
+def test_numbers_beyond_32_bits_and_names_that_are_not_utf_8_come_back() -> None:
+    broker = Broker(1)
+    vhost = broker.vhosts["/"]
+    queue = vhost.declare_queue("q\udcff", durable=True, arguments={})
+    for number in (2**31 - 1, 2**31, 2**62):
+        queue.ledger.id = number
+        table = decode_table(encode_queue(queue), 4, len(encode_queue(queue)))
+        assert encode_table(table) == encode_queue(queue)
+        values = {name: field.value for name, field in table.items()}
+        assert table_of(values)["id"] == table["id"]
+        assert values == {
+            "op": "queue",
+            "vhost": "/",
+            "name": "q\udcff",
+            "id": number,
+            "auto_delete": False,
+            "arguments": {},
+        }
