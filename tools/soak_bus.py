@@ -58,7 +58,6 @@ class Account:
     """Measurements of the soak."""
 
     handled: int = 0
-    last: int = 0
     memory_mb: list[float] = field(default_factory=list)  # after the warm-up, then at intervals
     objects: list[Counter[str]] = field(default_factory=list)  # likewise
 
@@ -75,17 +74,17 @@ class Soak:
         self._proxy = proxy
         self._traces = traces
         self._number = 0
+        self._unhandled: set[int] = set()
+        self._all_handled = asyncio.Event()
         self.account = Account()
-        self._handled = asyncio.Condition()
         self.bus = Bus(url, fanout.layout("soak-bus"), settings=SETTINGS)
         self.bus.on(Tick)(self._handle)
 
     async def _handle(self, event: Tick) -> None:
         self.account.handled += 1
-        if event.number == self._number:  # the newest message: a caller may wait for it
-            async with self._handled:
-                self.account.last = event.number
-                self._handled.notify_all()
+        self._unhandled.discard(event.number)  # a reset may bring it twice
+        if not self._unhandled:
+            self._all_handled.set()
 
     async def work(self, publishes: int, reconnects: int) -> None:
         """Publish so many messages with resets in between, and wait until all are handled."""
@@ -93,13 +92,20 @@ class Soak:
         for number in range(rounds):
             share = publishes * (number + 1) // rounds - publishes * number // rounds
             for _ in range(share):
-                self._number += 1
-                await self.bus.send(Tick(self._number))
+                await self.bus.send(self._next_tick())
             if not await self.bus.wait_for_confirms(CONFIRM_S):
                 raise RuntimeError(f"not confirmed: {self.bus.take_failures()[:3]}")
             if number < reconnects:
                 await self._reconnect()
-        await self._newest_handled()
+        await self.bus.publish(self._next_tick())  # the last reset closed its connection
+        async with asyncio.timeout(CONFIRM_S):
+            await self._all_handled.wait()
+
+    def _next_tick(self) -> Tick:
+        self._number += 1
+        self._unhandled.add(self._number)
+        self._all_handled.clear()
+        return Tick(self._number)
 
     async def _reconnect(self) -> None:
         """Reset all connections and wait until the bus is healthy."""
@@ -108,13 +114,6 @@ class Soak:
             for wanted in (False, True):
                 while (await self.bus.health()).is_consuming is not wanted:  # noqa: ASYNC110 asks
                     await asyncio.sleep(POLL_S)
-
-    async def _newest_handled(self) -> None:
-        """Publish one more message and wait for it; then the queue is empty."""
-        self._number += 1
-        await self.bus.publish(Tick(self._number))
-        async with asyncio.timeout(CONFIRM_S), self._handled:
-            await self._handled.wait_for(lambda: self.account.last == self._number)
 
     def measure(self) -> None:
         """Measure memory and objects after a garbage collection."""
