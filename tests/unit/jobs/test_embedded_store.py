@@ -9,7 +9,7 @@ import pytest
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import JobsUnavailableError, LeadLostError, StorageError
-from leveret.job_model import Handle, NewJob, Outcome
+from leveret.job_model import Handle, LeasedJob, NewJob, Outcome
 from leveret.job_service.embedded import dead_jobs
 from leveret.job_service.embedded.store import EmbeddedStore
 from leveret.job_service.store import AckedAndTaken
@@ -128,6 +128,39 @@ def test_a_job_that_is_not_on_disk_is_not_taken_at_once() -> None:
             assert not told.done(), "a kill could take the job back after somebody has seen it"
             host.on_disk.set()
         assert [job.id for job in (await told).jobs] == putting.result().ids
+
+    asyncio.run(script())
+
+
+@pytest.mark.parametrize("is_quick", [False, True])
+def test_a_token_is_not_told_before_no_start_can_make_it_again(is_quick: bool) -> None:
+    """After two kills in a row two workers had a lease under one token."""
+
+    async def script() -> None:
+        host = SlowHost()
+        host.on_disk.set()
+        job = NewJob(namespace="/", topic="t", payload=b"")
+        ids = (await EmbeddedStore(host).enqueue([job, job])).ids
+        store = EmbeddedStore(host)  # the next start: the jobs are on disk
+        await store.stats("/")
+        host.on_disk.clear()
+
+        async def take() -> list[LeasedJob]:
+            if not is_quick:
+                return await store.dequeue("/", "t", 1, 1_000, 0)
+            told = asyncio.get_running_loop().create_future()
+            assert store.begin_take("/", "t", [], 1, 1_000, told.set_result, may_find_none=True)
+            return (await told).jobs  # type: ignore[no-any-return]
+
+        taking = asyncio.get_running_loop().create_task(take())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not taking.done(), "a kill could undo the floor, and the next start gives this token"
+        host.on_disk.set()
+        found = await taking
+        host.on_disk.clear()
+        found += await take()  # it does not wait: the floor is on disk
+        assert [job.id for job in found] == ids
 
     asyncio.run(script())
 

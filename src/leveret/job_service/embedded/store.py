@@ -197,14 +197,21 @@ class EmbeddedStore:
         if not jobs and wait_ms:
             jobs = await found.wait(limit, lease_ms, wait_ms)
         if self._has_unsafe(jobs):
+            floor_ms = self._ids.floor_ms
             await self._host.synced()
+            self._ids.note_on_disk(floor_ms)
         return jobs
 
     def _has_unsafe(self, jobs: list[LeasedJob]) -> bool:
-        """Return whether a job is not on disk yet.
+        """Return whether a kill may undo a job or its token.
 
-        A kill may undo it, and its client enqueues it again: no worker may have seen it.
+        The client of the job enqueues it again: no worker may have seen it. The token would be that
+        of another lease after the start: the worker could ack that.
         """
+        if not jobs:
+            return False
+        if not self._ids.is_safe(jobs[-1].token):  # the last one is the greatest
+            return True
         return not self._unsafe.isdisjoint([job.id for job in jobs])
 
     def begin_take(
@@ -226,11 +233,18 @@ class EmbeddedStore:
             if jobs is None:
                 return False
             end = self._host.sync_end() if handles or self._has_unsafe(jobs) else None
+            floor_ms = self._ids.floor_ms
         taken = AckedAndTaken([Outcome.DONE] * len(handles), jobs)
+
+        def on_synced(fault: Exception | None) -> None:
+            if fault is None:
+                self._ids.note_on_disk(floor_ms)
+            on_done(taken if fault is None else fault)
+
         if end is None:
             on_done(taken)
         else:
-            end.then(lambda fault: on_done(taken if fault is None else fault))
+            end.then(on_synced)
         return True
 
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:
