@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -224,6 +225,26 @@ def test_directory_that_was_removed_or_replaced_is_noticed(
     if is_replaced:
         root.mkdir()
     assert not disk.is_in_place()
+    disk.release()
+
+
+def test_directory_that_cannot_be_looked_at_counts_as_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A parent without permissions, or a network file system that does not answer."""
+    root = tmp_path / "data"
+    disk = Disk(root)
+    disk.prepare()
+    stat = os.stat
+
+    def refuse(path: Path, **options: bool) -> os.stat_result:
+        if path == root:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", refuse)
+        assert disk.is_in_place()
     disk.release()
 
 

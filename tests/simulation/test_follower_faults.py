@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from leveret.errors import CorruptionError, NewerFormatError
+from leveret.errors import CorruptionError, NewerFormatError, system_reason
 from leveret.journal.records import NORMAL_BLOCK, ROLL_BLOCK
 from leveret.storage.block_scan import SYNC_BYTES_MAX
 from leveret.storage.blocks import HEAD_BYTES, encode_block_head, encode_head
@@ -188,6 +188,32 @@ def test_failed_sync_ends_the_log_and_nothing_is_acknowledged() -> None:
     follower.run()
     follower.run_timers()
     assert told == []
+    assert len(follower.faults) == 1
+
+
+def test_removed_directory_ends_the_log_and_nothing_is_acknowledged() -> None:
+    """The leader would count a block that is lost with the process."""
+    leader, follower = _filled()
+    follower.disk.has_folder = False
+    told = follower.write([leader.add_kind("messages")])
+    later = follower.write([leader.add_kind("messages")])
+    follower.run()
+    assert (told, later) == ([], [])
+    assert [system_reason(fault) for fault in follower.faults] == [
+        "the data directory was removed or replaced: bring it back and restart the node"
+    ]
+
+
+def test_directory_that_is_removed_while_no_block_comes_ends_the_log_once() -> None:
+    leader, follower = _filled()
+    follower.log.check_directory()
+    assert follower.faults == []
+    follower.disk.has_folder = False
+    follower.log.check_directory()
+    follower.log.check_directory()
+    assert len(follower.faults) == 1
+    assert follower.write([leader.add_kind("messages")]) == []
+    follower.run()
     assert len(follower.faults) == 1
 
 

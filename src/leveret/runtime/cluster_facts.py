@@ -191,6 +191,8 @@ class ClusterFacts:
         """Look for faults now and every `LOOK_S`. Log them, and leave the lead by a short disk."""
         if self._watching is None:
             self._sync_watch.start()
+        if self._following is not None:
+            self._following.log.check_directory()
         self.log_faults()
         was_short, self._was_disk_short = self._was_disk_short, LOW_ON_DISK in self.alarms()
         if was_short and self._was_disk_short:

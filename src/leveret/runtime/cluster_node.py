@@ -27,7 +27,7 @@ from leveret.cluster.raft.config import ELECTION_TICKS
 from leveret.cluster.raft.members import encode_members
 from leveret.cluster.relay import AMQPS, HTTP, HTTPS, RelayHead, attach
 from leveret.config.settings import Settings
-from leveret.errors import ConfigError, CorruptionError, LeveretError
+from leveret.errors import ConfigError, CorruptionError, LeveretError, system_reason
 from leveret.http.transport.open_connections import open_connections
 from leveret.listening import Client, Relayed
 from leveret.runtime.cluster_facts import ClusterFacts
@@ -137,7 +137,7 @@ class ClusterNode(ClusterFacts):
         return following
 
     def _on_log_fault(self, fault: Exception) -> None:
-        self.member.fail(f"the log cannot be written: {fault}")
+        self.member.fail(f"the log cannot be written: {system_reason(fault)}")
 
     def _on_removed(self, index: int) -> None:
         self.member.forget(index)

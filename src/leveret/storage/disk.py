@@ -35,6 +35,12 @@ def is_temporary(fault: OSError) -> bool:
     return is_full(fault) or fault.errno in (errno.EMFILE, errno.ENFILE)
 
 
+def removed_fault() -> OSError:
+    """Return the fault of a data directory that is not in place: what is written would be lost."""
+    text = "the data directory was removed or replaced: bring it back and restart the node"
+    return OSError(errno.ESTALE, text)
+
+
 def descriptors_max() -> int:
     """Return how many files this process may have open; 0 if there is no limit."""
     return max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -174,14 +180,19 @@ class Disk:
         self._locks = []
 
     def is_in_place(self) -> bool:
-        """Return False if the directory was removed or replaced since `prepare`."""
+        """Return False if the directory was removed or replaced since `prepare`.
+
+        One that cannot be looked at, because of permissions, counts as in place.
+        """
         if not self._locks:
             return True
         locked = os.fstat(self._locks[0])
         try:
             current = os.stat(self._root)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError:
+            return True
         return (locked.st_dev, locked.st_ino) == (current.st_dev, current.st_ino)
 
     @property

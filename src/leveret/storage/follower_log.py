@@ -9,7 +9,8 @@ synced before anything is written behind it. Nothing that a block allows is done
 is committed, because an uncommitted block can still be cut off.
 
 While the disk is full, the log keeps its jobs and tries again (`on_full`, `on_room`). Every other
-fault ends it (`on_fault`), because after a failed sync the content of the disk is unknown.
+fault ends it (`on_fault`), because after a failed sync the content of the disk is unknown. A data
+directory that was removed ends it too, before a block in a removed file is acknowledged.
 """
 
 import asyncio
@@ -54,7 +55,7 @@ from leveret.storage.block_scan import (
 from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES, encode_block_head, is_block
 from leveret.storage.checkpoint import remove_logs, settle_roll
 from leveret.storage.directory_copy import finish_install
-from leveret.storage.disk import Disk, DiskFile, is_temporary
+from leveret.storage.disk import Disk, DiskFile, is_temporary, removed_fault
 from leveret.storage.file_names import checkpoint_name, log_name, numbers
 from leveret.storage.file_records import decode_trim, listed_files
 from leveret.storage.follower_segments import FollowerSegments
@@ -191,6 +192,11 @@ class FollowerLog:
         """Return when the running sync began, by `time.perf_counter`; 0 if none runs."""
         return self._sync_began_s
 
+    def check_directory(self) -> None:
+        """End the log if the data directory is gone. A write notices it by itself."""
+        if not self._has_failed and not self._disk.is_in_place():
+            self._fail(removed_fault())
+
     def close(self) -> None:
         """Finish all jobs and close the files. Blocks until that is done."""
         self._is_closed = True
@@ -233,7 +239,10 @@ class FollowerLog:
                 self._is_full = True
                 self.on_full(fault)
             self._retry_timer = self._loop.call_later(FULL_RETRY_S, self._retry, job)
-            return
+        elif not self._has_failed:
+            self._fail(fault)
+
+    def _fail(self, fault: Exception) -> None:
         self._has_failed = True
         self.on_fault(fault)
 
@@ -310,6 +319,8 @@ class FollowerLog:
         _sync(file)
         job.sync_s = max(job.sync_s, time.perf_counter() - began_s)
         self._sync_began_s = 0.0
+        if not self._disk.is_in_place():
+            raise removed_fault()
         number = self._files[-1].number
         for data in pieces:
             self._last += 1

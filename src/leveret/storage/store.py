@@ -13,7 +13,6 @@ that was not written yet.
 """
 
 import asyncio
-import errno
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -28,7 +27,7 @@ from leveret.journal.journal import Journal
 from leveret.storage.backup import NodeBackup, open_members, open_replicated_members
 from leveret.storage.compaction import SPARSE_PERCENT, Compactor
 from leveret.storage.damage import ADVICE
-from leveret.storage.disk import Disk, is_temporary
+from leveret.storage.disk import Disk, is_temporary, removed_fault
 from leveret.storage.disk_space import RESERVE_BYTES, DiskAlarm, DiskReserve
 from leveret.storage.log import FILE_BYTES, Log
 from leveret.storage.log_reader import LogReader
@@ -308,7 +307,7 @@ class Store:
 
     def _on_missing(self) -> None:
         """End all writing: a block in a removed file would be confirmed, and then lost."""
-        self.log.fail(OSError(errno.ESTALE, "the data directory was removed or replaced"))
+        self.log.fail(removed_fault())
 
     def _on_fault(self, fault: OSError) -> None:
         """Tell all waiting sessions that their data is not safe."""
