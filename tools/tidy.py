@@ -60,7 +60,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "jobs": "errors decode_errors http_client job_model",
         "job_service": "errors decode_errors clock checksum histogram wire engine job_model",
         "bus": "errors clock histogram http_client http_post",
-        "cluster": "errors addresses buffered_protocol",
+        "cluster": "errors clock addresses buffered_protocol",
         "lake": "errors",
         "pipeline": "errors clock charts lake wire arrow jobs job_model job_service",
         "pyspark_leveret": "errors http_client lake wire amqp amqp_client arrow",

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 _MS: Final = 1_000_000  # nanoseconds
+_MINUTE_MS: Final = 60_000
 
 
 class Clock:
@@ -47,8 +48,20 @@ class Clock:
         """Return by how much this time is ahead of the machine's. Until it is 0, it is slowed."""
         return self.now_ms() - self._wall_ns() // _MS
 
+    def offset_ms(self) -> int:
+        """Return the machine's time less a time that nobody sets: it changes when it is set."""
+        return (self._wall_ns() - self._monotonic_ns()) // _MS
+
     def on_moved(self, callback: Callable[[], int]) -> None:
         """Register a callback for when a test moves the clock; it returns the next due time, or 0.
 
         This clock cannot be moved, so it ignores the callback.
         """
+
+
+def duration_text(ms: int) -> str:
+    """Return a duration in the unit that suits it, rounded."""
+    if ms < 2 * _MINUTE_MS:
+        return f"{round(ms / 1000)} s"
+    minutes = round(ms / _MINUTE_MS)
+    return f"{minutes} min" if minutes < 120 else f"{round(minutes / 60)} h"

@@ -1,8 +1,11 @@
-"""A machine whose time was set back between two starts of a node."""
+"""A machine whose time was set back between two starts of a node, or while it runs."""
+
+import time
 
 import pika
 import pytest
 
+from leveret.clock import Clock
 from leveret.testing import ManualClock
 from leveret.testing.broker import RunningBroker, broker
 from leveret.testing.clock import START_S
@@ -11,8 +14,8 @@ from tests.http.asking import ask
 
 BACK_S = 2 * 60 * 60
 FAULT = (
-    "the machine's time is 120 min before the newest entry of the log: expiries, delays and leases "
-    "from before that entry come up to 120 min late"
+    "the machine's time is 2 h before the newest entry of the log: expiries, delays and leases "
+    "from before that entry come up to 2 h late"
 )
 
 
@@ -53,4 +56,20 @@ def test_the_node_says_so_and_serves_delays_by_the_new_time(
         assert taken(server) is None
         clock.advance(BACK_S)
         assert taken(server) == b"old"
+        assert "clock" not in ask(server, "GET", "/api/health")[1]
+
+
+def test_a_running_node_says_that_its_time_is_ahead_until_both_agree() -> None:
+    offset_s = 0.0
+    clock = Clock(wall_ns=lambda: time.time_ns() + int(offset_s * 1e9))
+    with broker(http=True, disk=FakeDisk(), clock=clock) as server:
+        assert "clock" not in ask(server, "GET", "/api/health")[1]
+        offset_s = -BACK_S - 20 * 60  # "2 h" may take a while to be asked for
+        status, health = ask(server, "GET", "/api/health")
+        assert (status, health["status"]) == (200, "ok")
+        assert health["clock"].startswith(
+            "the machine's time was set back and is 2 h behind the time of the broker, which runs "
+            "at half speed until both agree"
+        )
+        offset_s = 1.0
         assert "clock" not in ask(server, "GET", "/api/health")[1]

@@ -39,6 +39,9 @@ class SimulatedClock(Clock):
     def ahead_ms(self) -> int:
         return self.now_ms() - START_MS - int(self._schedule.now_s * 1000) - self.skew_ms
 
+    def offset_ms(self) -> int:
+        return self.skew_ms
+
     def raise_to(self, now_ms: int) -> None:
         self._raised_ms = max(now_ms, self._raised_ms)
 

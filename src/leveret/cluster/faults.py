@@ -7,8 +7,10 @@ The command `leveret ctl cluster status` and the page show the same sentences. T
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median_high, median_low
 from typing import Final
 
+from leveret.clock import duration_text
 from leveret.cluster.status import ClusterStatus, MemberStatus
 
 OK: Final = "ok"  # nothing has to be repaired
@@ -19,7 +21,6 @@ NOTE: Final = "note"  # nothing is wrong; the state is not the usual one
 LAG_BYTES_MIN: Final = 16 * 1024 * 1024  # a follower that lacks less is not reported
 LAG_BLOCKS_MIN: Final = 1000  # likewise, if it reads blocks from the leader's files
 CLOCK_MS_MAX: Final = 30_000  # clocks that differ by less are not reported
-_MINUTE_MS: Final = 60_000
 _DISK_ADVICE: Final = "look for other programs that use this disk, and for faults of it"
 
 
@@ -62,6 +63,7 @@ def find_faults(status: ClusterStatus, conditions: Sequence[NodeCondition] = ())
         found += _member_faults(status, member)
     for condition in conditions:
         found += find_own_faults(condition, conditions[0])
+    found += _clock_faults(conditions)
     found += _slow_disk_faults(status, conditions)
     order = (STOPPED, DEGRADED, NOTE)
     return sorted(found, key=lambda fault: order.index(fault.severity))
@@ -85,22 +87,12 @@ def find_own_faults(node: NodeCondition, other: NodeCondition) -> Iterator[Fault
             f"correct --cluster-peers of node {name}, or mend its way to the leader",
         )
     yield from _find_shortages(node)
-    if abs(node.clock_ahead_ms) > CLOCK_MS_MAX:
-        way = "ahead of" if node.clock_ahead_ms > 0 else "behind"
-        yield Fault(
-            DEGRADED,
-            name,
-            f"the clock of node {name} is {_duration(abs(node.clock_ahead_ms))} {way} "
-            f"the clock of node {other.name}",
-            "synchronise the clocks of all nodes, because the clock of the leader decides when "
-            "messages expire",
-        )
     if node.time_ahead_ms > CLOCK_MS_MAX:
         yield Fault(
             DEGRADED,
             name,
-            f"the time of the broker is {_duration(node.time_ahead_ms)} ahead of the clock of node "
-            f"{name}, because the clock of a node was ahead and is not any more",
+            f"the time of the broker is {duration_text(node.time_ahead_ms)} ahead of the clock of "
+            f"node {name}, because the clock of a leader was ahead, or was set back",
             "wait: it runs at half speed until both agree, so delays, expiries and leases take up "
             "to twice as long",
         )
@@ -143,6 +135,33 @@ def _find_shortages(node: NodeCondition) -> Iterator[Fault]:
         )
 
 
+def _clock_faults(conditions: Sequence[NodeCondition]) -> Iterator[Fault]:
+    """Yield a fault for each clock that differs from the clocks of most nodes.
+
+    If there is no such majority, the clock of the node that answers is taken to be right.
+    """
+    if not conditions:
+        return
+    clocks = [node.clock_ahead_ms for node in conditions]
+    right_ms = min(median_low(clocks), median_high(clocks), key=abs)
+    if abs(right_ms) <= CLOCK_MS_MAX:
+        right_ms, others = 0, f"the clock of node {conditions[0].name}"
+    else:
+        others = "the clocks of most nodes"
+    for node in conditions:
+        ahead_ms = node.clock_ahead_ms - right_ms
+        if abs(ahead_ms) <= CLOCK_MS_MAX:
+            continue
+        way = "ahead of" if ahead_ms > 0 else "behind"
+        yield Fault(
+            DEGRADED,
+            node.name,
+            f"the clock of node {node.name} is {duration_text(abs(ahead_ms))} {way} {others}",
+            "synchronise the clocks of all nodes, because the clock of the leader decides when "
+            "messages expire",
+        )
+
+
 def _slow_disk_faults(
     status: ClusterStatus, conditions: Sequence[NodeCondition]
 ) -> Iterator[Fault]:
@@ -174,12 +193,6 @@ def _find_successor(status: ClusterStatus, slow: set[str]) -> str:
         if may_lead and member.name not in slow and not _is_far_behind(member):
             return member.name
     return ""
-
-
-def _duration(ms: int) -> str:
-    if ms < 2 * _MINUTE_MS:
-        return f"{ms // 1000} s"
-    return f"{ms // _MINUTE_MS} min" if ms < 120 * _MINUTE_MS else f"{ms // (60 * _MINUTE_MS)} h"
 
 
 def find_state(faults: Sequence[Fault]) -> str:

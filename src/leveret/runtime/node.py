@@ -34,6 +34,7 @@ from leveret.listening import Networks, PortHints
 from leveret.runtime.background import BackgroundFaults
 from leveret.runtime.backups import NodeBackups
 from leveret.runtime.certificates import Certificates
+from leveret.runtime.clock_watch import ClockWatch
 from leveret.runtime.connection_log import log_event
 from leveret.runtime.federation import make_federation
 from leveret.runtime.jobs import NodeJobs
@@ -122,6 +123,7 @@ class Node:
         self._store: Store | None = None
         if disk is not None:
             self._store = Store(disk, self.broker, settings.durability)
+        self._clock_watch = ClockWatch(clock)
         self._sync_watch = SyncWatch(str(settings.data), self.maybe_log)
         self.bulk_reads = BulkReads(disk.folder if disk is not None else None)
         self.background = BackgroundFaults()
@@ -203,6 +205,7 @@ class Node:
         if on_recovered is not None:
             on_recovered()
         self.turns.add_flusher(self.amqp.flush)
+        self._clock_watch.start()
         if self._span_exporter is not None:
             self.turns.add_flusher(self._span_exporter.flush)
         self._load_users()
@@ -406,6 +409,7 @@ class Node:
         self._memory.stop()
         self.turns.stop()
         self.watch.stop()
+        self._clock_watch.stop()
         self._sync_watch.stop()
         if self._store is not None:
             self._store.close()

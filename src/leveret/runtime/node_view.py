@@ -14,7 +14,7 @@ from leveret.amqp.connection_base import AmqpFront
 from leveret.amqp.server import AmqpServer
 from leveret.arrow.bulk_reads import BulkReads
 from leveret.auth import Authenticator, UserDirectory
-from leveret.clock import Clock
+from leveret.clock import Clock, duration_text
 from leveret.config.settings import Settings
 from leveret.definitions import Definitions
 from leveret.engine.broker import Broker
@@ -103,13 +103,25 @@ class HttpNodeView:
         return self._store.durability if self._store is not None else NO_STORE
 
     def clock_fault(self) -> str:
+        """Return what is wrong with the time, as a sentence; empty if nothing is.
+
+        In a cluster its faults say it, if the time of the broker is ahead of the machine's.
+        """
         behind_ms = self._store.last_ms - self._clock.now_ms() if self._store is not None else 0
-        if behind_ms < CLOCK_BEHIND_MS:
+        if behind_ms >= CLOCK_BEHIND_MS:
+            late = duration_text(behind_ms)
+            return (
+                f"the machine's time is {late} before the newest entry of the log: expiries, "
+                f"delays and leases from before that entry come up to {late} late"
+            )
+        ahead_ms = self._clock.ahead_ms()
+        if self.cluster is not None or ahead_ms < CLOCK_BEHIND_MS:
             return ""
-        minutes = behind_ms // 60_000
         return (
-            f"the machine's time is {minutes} min before the newest entry of the log: expiries, "
-            f"delays and leases from before that entry come up to {minutes} min late"
+            f"the machine's time was set back and is {duration_text(ahead_ms)} behind the time of "
+            "the broker, which runs at half speed until both agree: delays, expiries and leases "
+            "take up to twice as long; correct the machine's time if it is wrong, else restart the "
+            "node to use it at once"
         )
 
     def slow_sync_s(self) -> float:

@@ -28,6 +28,9 @@ class ManualClock(Clock):
     def ahead_ms(self) -> int:
         return 0  # its machine has no other time
 
+    def offset_ms(self) -> int:
+        return 0  # nobody sets it
+
     def on_moved(self, callback: Callable[[], int]) -> None:
         self._listeners.append((asyncio.get_running_loop(), callback))
 

@@ -33,7 +33,7 @@ def only(node: NodeCondition) -> Fault:
 
 def test_healthy_node_has_no_fault() -> None:
     within = NodeCondition("b", "2.0", clock_ahead_ms=CLOCK_MS_MAX)
-    assert list(find_own_faults(within, LEADER)) == []
+    assert find_faults(STATUS, [LEADER, within]) == []
     assert list(find_own_faults(LEADER, LEADER)) == []
 
 
@@ -78,13 +78,49 @@ def test_short_memory_says_that_publishers_wait() -> None:
         (HOUR_MS, "60 min ahead of"),
         (-HOUR_MS, "60 min behind"),
         (26 * HOUR_MS, "26 h ahead of"),
+        (3 * HOUR_MS - 5, "3 h ahead of"),
         (-CLOCK_MS_MAX - 1000, "31 s behind"),
     ],
 )
 def test_clock_that_differs_says_by_how_much(ahead_ms: int, text: str) -> None:
-    fault = only(NodeCondition("b", "2.0", clock_ahead_ms=ahead_ms))
-    assert fault.severity == DEGRADED
+    (fault,) = find_faults(STATUS, [LEADER, NodeCondition("b", "2.0", clock_ahead_ms=ahead_ms)])
+    assert (fault.severity, fault.node) == (DEGRADED, "b")
     assert fault.fault == f"the clock of node b is {text} the clock of node a"
+
+
+@pytest.mark.parametrize(
+    ("others_ms", "wrong"),
+    [
+        ([HOUR_MS], {"b": "ahead of the clock of node a"}),
+        ([HOUR_MS, HOUR_MS + 900], {"a": "behind the clocks of most nodes"}),
+        ([-HOUR_MS, -HOUR_MS], {"a": "ahead of the clocks of most nodes"}),
+        ([0, HOUR_MS], {"c": "ahead of the clock of node a"}),
+        (
+            [HOUR_MS, -HOUR_MS],
+            {"b": "ahead of the clock of node a", "c": "behind the clock of node a"},
+        ),
+        (
+            [HOUR_MS, HOUR_MS, 0],
+            {"b": "ahead of the clock of node a", "c": "ahead of the clock of node a"},
+        ),
+        ([HOUR_MS, HOUR_MS, HOUR_MS], {"a": "behind the clocks of most nodes"}),
+        (
+            [HOUR_MS, HOUR_MS, HOUR_MS, -HOUR_MS],
+            {"a": "behind the clocks of most nodes", "e": "behind the clocks of most nodes"},
+        ),
+    ],
+)
+def test_the_clock_that_differs_from_most_is_the_wrong_one(
+    others_ms: list[int], wrong: dict[str, str]
+) -> None:
+    """Also if it is that of the leader, with which all clocks are compared."""
+    others = zip("bcde", others_ms, strict=False)
+    found = [NodeCondition(name, "2.0", clock_ahead_ms=ahead_ms) for name, ahead_ms in others]
+    faults = find_faults(STATUS, [LEADER, *found])
+    assert [fault.node for fault in faults] == sorted(wrong)
+    for fault in faults:
+        assert fault.fault.startswith(f"the clock of node {fault.node} is ")
+        assert fault.fault.endswith(wrong[fault.node])
 
 
 def test_broker_whose_time_is_ahead_says_that_it_runs_at_half_speed() -> None:
