@@ -201,6 +201,13 @@ def find_state(faults: Sequence[Fault]) -> str:
     return next((state for state in (STOPPED, DEGRADED) if state in found), OK)
 
 
+def count_spare(status: ClusterStatus, conditions: Sequence[NodeCondition]) -> int:
+    """Return how many more voters may be lost: a node that cannot write its log helps nobody."""
+    full = {node.name for node in conditions if node.disk_fault}
+    voters = [member for member in status.members if member.role != "non-voter"]
+    return status.voters_spare - sum(one.is_connected and one.name in full for one in voters)
+
+
 def find_reasons(status: ClusterStatus, conditions: Sequence[NodeCondition] = ()) -> list[str]:
     """Return one sentence for each fault that delays messages or needs a repair.
 

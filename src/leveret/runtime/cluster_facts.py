@@ -15,6 +15,7 @@ from leveret.cluster.errors import ClusterError, LinkRefusedError
 from leveret.cluster.faults import (
     NOTE,
     NodeCondition,
+    count_spare,
     find_faults,
     find_reasons,
     find_state,
@@ -22,6 +23,7 @@ from leveret.cluster.faults import (
 )
 from leveret.cluster.handshake import NOT_LEADER
 from leveret.cluster.member import ClusterMember, NodeSettings
+from leveret.cluster.status import ClusterStatus
 from leveret.config.settings import Settings, memory_high_bytes
 from leveret.decode_errors import DECODE_ERRORS
 from leveret.errors import public_reason
@@ -127,10 +129,12 @@ class ClusterFacts:
 
     def facts(self) -> dict[str, Any]:
         """Return the cluster as this node sees it, as JSON."""
-        status = self.member.status()
-        faults = find_faults(status, self._conditions())
+        status = self._status()
+        conditions = self._conditions()
+        faults = find_faults(status, conditions)
         return {
             **asdict(status),
+            "voters_spare": count_spare(status, conditions),
             "leader_changes": self._leader_changes,
             "state": find_state(faults),
             "faults": [asdict(fault) for fault in faults],
@@ -138,11 +142,18 @@ class ClusterFacts:
 
     def state(self) -> str:
         """Return ok, degraded or stopped, as this node sees the cluster."""
-        return find_state(find_faults(self.member.status(), self._conditions()))
+        return find_state(find_faults(self._status(), self._conditions()))
 
     def reasons(self) -> list[str]:
         """Return why the cluster waits, or what it lacks, as sentences."""
-        return find_reasons(self.member.status(), self._conditions())
+        return find_reasons(self._status(), self._conditions())
+
+    def _status(self) -> ClusterStatus:
+        """Return the cluster as this node sees it. A sync that waits for space is not late."""
+        status = self.member.status()
+        if self.disk_fault and status.raft is not None:
+            return replace(status, raft=replace(status.raft, is_disk_late=False))
+        return status
 
     def _conditions(self) -> list[NodeCondition]:
         """Return the condition of this node, then of all others that have reported lately."""
@@ -245,7 +256,7 @@ class ClusterFacts:
         Left out are the refusals of links and the faults of this node's own disk and files, which
         are logged where they are found.
         """
-        status = self.member.status()
+        status = self._status()
         own = NodeCondition(
             self.cluster.name,
             __version__,

@@ -13,6 +13,7 @@ from leveret.cluster.faults import (
     STOPPED,
     Fault,
     NodeCondition,
+    count_spare,
     find_faults,
     find_own_faults,
     find_reasons,
@@ -64,6 +65,17 @@ def test_short_disk_says_that_publishers_wait_if_the_node_leads() -> None:
 
 def test_full_disk_is_told_once() -> None:
     only(NodeCondition("b", "2.0", disk_fault="No space left on device", is_disk_short=True))
+
+
+def test_voter_that_cannot_write_is_not_to_spare() -> None:
+    full = "No space left on device"
+    members = [member("a", "leader"), member("b"), member("c"), member("d", "non-voter")]
+    status = replace(STATUS, members=members, voters=3, voters_reached=3, voters_spare=1)
+    assert count_spare(status, [LEADER, NodeCondition("b", "2.0")]) == 1
+    assert count_spare(status, [LEADER, NodeCondition("b", "2.0", disk_fault=full)]) == 0
+    assert count_spare(status, [LEADER, NodeCondition("d", "2.0", disk_fault=full)]) == 1
+    lost = replace(status, members=[*members[:2], member("c", is_connected=False)], voters_spare=0)
+    assert count_spare(lost, [LEADER, NodeCondition("c", "2.0", disk_fault=full)]) == 0
 
 
 def test_short_memory_says_that_publishers_wait() -> None:

@@ -1,11 +1,13 @@
 """Reports of other nodes: garbage counts as no report, and every node can make one."""
 
+import errno
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from leveret.cluster.status import ClusterStatus, RaftStatus
 from leveret.config.settings import Settings
 from leveret.runtime.cluster_facts import ClusterFacts
 
@@ -50,3 +52,20 @@ def test_a_report_that_cannot_be_read_is_none(tmp_path: Path, old: bytes, new: b
     bad = good.replace(old, new, 1)
     assert bad != good
     assert Facts(bad).report_of("b") is None
+
+
+def test_a_full_disk_is_told_and_no_late_sync_besides(caplog: pytest.LogCaptureFixture) -> None:
+    raft = RaftStatus("follower", "a", 1.0, 1, 0, 9, 9, 9, True, True, 0, "")
+    status = ClusterStatus("b", 2, "c0ffee", "", {}, raft, 3, 3, 2, 1, [])
+    facts = ClusterFacts(Settings(), cast(Any, SimpleNamespace(name="b", peers=[])))
+    facts.member = cast(Any, SimpleNamespace(status=lambda: status))
+    (late,) = facts.facts()["faults"]
+    assert late["fault"].endswith("has not finished a sync for more than a second")
+    facts.note_full(OSError(errno.ENOSPC, "No space left on device"))
+    (full,) = facts.facts()["faults"]
+    assert full["fault"].startswith("node b cannot write its log (No space left on device)")
+    facts.log_faults()
+    facts.log_faults()
+    assert "has not finished a sync" not in caplog.text
+    facts.note_room()
+    assert facts.facts()["faults"] == [late]
