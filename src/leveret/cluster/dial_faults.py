@@ -22,6 +22,16 @@ def why_unreached(who: str, fault: Exception, *, uses_tls: bool) -> str:
     return f"{who} cannot be reached: {reason}"
 
 
+def why_not_trusted(name: str, peer: str, fault: Exception) -> str:
+    """Return why a node refuses the certificate of another; empty if that is not the fault."""
+    if not isinstance(fault, ssl.SSLCertVerificationError):
+        return ""
+    return (
+        f"node {name} refuses the certificate of node {peer} ({fault.verify_message}): renew it, "
+        f"or correct --tls-ca of node {name}"
+    )
+
+
 def why_not_open(link: Link, address: Address) -> ClusterError:
     """Return why a relay could not be opened, though the address accepts connections."""
     if link.refusal == WELCOME:

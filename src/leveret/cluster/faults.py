@@ -45,6 +45,7 @@ class NodeCondition:
     disk_fault: str = ""  # why its log cannot be written now; empty: it can
     relay_fault: str = ""  # why it does not reach the leader for its clients; empty: it does
     open_secret_file: str = ""  # its secret file, if other users of its machine may read it
+    expired_certificate: str = ""  # the file of a certificate of it that has expired
     slow_sync_s: float = 0.0  # time of a sync while its disk is slow; 0: it is not
     data: str = ""  # its data directory
     leads: bool = False
@@ -57,7 +58,9 @@ def find_faults(status: ClusterStatus, conditions: Sequence[NodeCondition] = ())
 
     The first condition is that of the node that answers.
     """
-    found = [*_forming_faults(status), *_leadership_faults(status), *_disk_and_vote_faults(status)]
+    has_expired = bool(conditions) and bool(conditions[0].expired_certificate)
+    found = [*_forming_faults(status), *_leadership_faults(status, has_expired=has_expired)]
+    found += _disk_and_vote_faults(status)
     found += _absent_faults(status)
     for member in status.members:
         found += _member_faults(status, member)
@@ -95,6 +98,14 @@ def find_own_faults(node: NodeCondition, other: NodeCondition) -> Iterator[Fault
             f"node {name}, because the clock of a leader was ahead, or was set back",
             "wait: it runs at half speed until both agree, so delays, expiries and leases take up "
             "to twice as long",
+        )
+    if node.expired_certificate:
+        yield Fault(
+            DEGRADED,
+            name,
+            f"the certificate {node.expired_certificate} of node {name} has expired, so clients "
+            "and other nodes refuse it",
+            "renew it; the node takes the new file by itself",
         )
     if node.open_secret_file:
         yield Fault(
@@ -220,7 +231,8 @@ def find_reasons(status: ClusterStatus, conditions: Sequence[NodeCondition] = ()
 
 def _without_paths(node: NodeCondition) -> NodeCondition:
     secret_file = "of --cluster-secret-file" if node.open_secret_file else ""
-    return replace(node, data="", open_secret_file=secret_file)
+    certificate = "of --tls-cert or --tls-ca" if node.expired_certificate else ""
+    return replace(node, data="", open_secret_file=secret_file, expired_certificate=certificate)
 
 
 def _forming_faults(status: ClusterStatus) -> Iterator[Fault]:
@@ -255,7 +267,8 @@ def _absent_faults(status: ClusterStatus) -> Iterator[Fault]:
         yield Fault(NOTE, "", what, advice)
 
 
-def _leadership_faults(status: ClusterStatus) -> Iterator[Fault]:
+def _leadership_faults(status: ClusterStatus, *, has_expired: bool) -> Iterator[Fault]:
+    """Yield a fault if no node leads. `has_expired`: the certificate of this node."""
     raft = status.raft
     if raft is None:
         return
@@ -272,6 +285,8 @@ def _leadership_faults(status: ClusterStatus) -> Iterator[Fault]:
             "nodes: if one of them leads, mend the network between it and this node, else look at "
             "the logs of all nodes"
         )
+    elif has_expired:  # the others may be well, so they must not be given up
+        advice = f"renew the certificate of node {status.name}, which has expired"
     elif refusing:
         advice = f"{_nodes(refusing)} can be reached, but a link is refused: mend that"
     else:

@@ -20,7 +20,7 @@ from typing import Final
 
 from leveret.buffered_protocol import adapted
 from leveret.cluster.admission import name_twice, other_node
-from leveret.cluster.dial_faults import why_not_open, why_unreached
+from leveret.cluster.dial_faults import why_not_open, why_not_trusted, why_unreached
 from leveret.cluster.errors import ClusterError, LinkRefusedError
 from leveret.cluster.handshake import (
     BULK,
@@ -460,12 +460,12 @@ class Links:
         try:
             async with asyncio.timeout(CONNECT_S):
                 await self._connect(link, address)
-        except TimeoutError:
-            self._warn(link, f"{address} cannot be reached: no answer")
         except Exception as fault:
             # Any error, such as an unknown host name or an unreadable certificate, may be repaired
             # later. This task must go on, because no other one dials this node.
             self._warn(link, why_unreached(str(address), fault, uses_tls=self._tls is not None))
+            if sentence := why_not_trusted(self._owner.card().name, link.target, fault):
+                self._owner.on_refused(link.target, WELCOME, sentence)
         else:
             return True
         return False

@@ -66,6 +66,7 @@ class ClusterFacts:
         self.disk_fault = ""  # why the log of a node that follows cannot be written now
         self._relay_fault = ""  # why the last relay to the leader was not opened
         self._relay_fault_s = 0.0
+        self.certificates: Callable[[], list[tuple[str, int]]] = list  # each with its end
         self.open_secret_file = ""  # the secret file, if other users of the machine may read it
         # Faults at the last call of `log_faults`, and those that are logged: node and advice
         self._last_faults: set[tuple[str, str]] = set()
@@ -174,12 +175,18 @@ class ClusterFacts:
             relay_fault=self.relay_fault(),
             time_ahead_ms=self.time_ahead_ms(),
             open_secret_file=self.open_secret_file,
+            expired_certificate=self._expired_certificate(),
             slow_sync_s=self.slow_sync_s(),
             data=str(self.settings.data),
             leads=self.leader == self.cluster.name,
             is_disk_short=LOW_ON_DISK in self.alarms(),
             is_memory_short=LOW_ON_MEMORY in self.alarms(),
         )
+
+    def _expired_certificate(self) -> str:
+        """Return the file of a certificate that has expired; empty if there is none."""
+        now_ms = _wall_ms()
+        return next((path for path, end_ms in self.certificates() if 0 < end_ms <= now_ms), "")
 
     def _condition_of(self, name: str) -> NodeCondition | None:
         report = None if name == self.cluster.name else self.report_of(name)
@@ -193,6 +200,7 @@ class ClusterFacts:
             disk_fault=report.disk_fault,
             relay_fault=report.relay_fault,
             open_secret_file=report.open_secret_file,
+            expired_certificate=report.expired_certificate,
             slow_sync_s=report.slow_sync_s,
             data=report.machine.data,
             is_disk_short=has_disk_alarm(report),
@@ -262,6 +270,7 @@ class ClusterFacts:
             __version__,
             relay_fault=self.relay_fault(),
             time_ahead_ms=self.time_ahead_ms(),
+            expired_certificate=self._expired_certificate(),
         )
         faults = {
             (fault.node, fault.advice): fault
@@ -299,6 +308,7 @@ class ClusterFacts:
             disk_fault=self.disk_fault,
             relay_fault=self.relay_fault(),
             open_secret_file=self.open_secret_file,
+            expired_certificate=self._expired_certificate(),
             slow_sync_s=self.slow_sync_s(),
         )
         return msgspec.json.encode(report)

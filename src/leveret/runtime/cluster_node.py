@@ -86,7 +86,6 @@ class ClusterNode(ClusterFacts):
         self.relays = Relays()  # clients of this node that the leader serves
         self.http_connections = open_connections(settings)  # that this node serves as a follower
         self.reads = BulkReads(disk.folder)  # of streams, while this node follows
-        self.certificates: Callable[[], list[tuple[str, int]]] = list  # each with its end
         self.on_dropped: Callable[[], object] = bool  # this node has dropped its broker
         self.now_ms = clock.now_ms
         self.ended = asyncio.get_running_loop().create_future()  # the reason why the node has ended

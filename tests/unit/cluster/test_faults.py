@@ -145,6 +145,24 @@ def test_broker_whose_time_is_ahead_says_that_it_runs_at_half_speed() -> None:
     assert "at half speed" in fault.advice
 
 
+def test_expired_certificate_is_named_and_no_cluster_is_rescued_because_of_it() -> None:
+    fault = only(NodeCondition("b", "2.0", expired_certificate="/etc/b.pem"))
+    assert fault.severity == DEGRADED
+    assert fault.fault == (
+        "the certificate /etc/b.pem of node b has expired, so clients and other nodes refuse it"
+    )
+    raft = RaftStatus("follower", "", 1.0, 1, 0, 9, 9, 9, True, False, 0, "")
+    away = [member(name, is_connected=False) for name in "bc"]
+    status = ClusterStatus("a", 1, "c", "", {}, raft, 3, 1, 2, -1, [member("a"), *away])
+    stopped, *_ = find_faults(status, [LEADER])
+    assert "leveret ctl cluster rescue" in stopped.advice
+    own = replace(LEADER, expired_certificate="/etc/a.pem")
+    stopped, *_ = find_faults(status, [own])
+    assert stopped.severity == STOPPED
+    assert stopped.advice == "renew the certificate of node a, which has expired"
+    assert "/etc/a.pem" not in str(find_reasons(status, [own]))
+
+
 def test_secret_that_others_may_read_names_the_file() -> None:
     fault = only(NodeCondition("b", "2.0", open_secret_file="/etc/secret"))
     assert fault.severity == DEGRADED

@@ -750,6 +750,11 @@ async def test_links_whose_tls_fails_say_what_to_mend(
             "issuer certificate): renew it, or correct --tls-ca of this node"
         )
         await until(lambda: refused in caplog.text)
+        await until(lambda: "b" in one.refused_at)
+        assert one.refused_at["b"] == (
+            "node a refuses the certificate of node b (unable to get local issuer certificate): "
+            "renew it, or correct --tls-ca of node a"
+        )
         both = "use --cluster-tls on all nodes or on none"
         await until(lambda: f"it begins with TLS: {both}" in caplog.text)
         await until(lambda: f"(TLS failed: {both})" in caplog.text)

@@ -69,3 +69,16 @@ def test_a_full_disk_is_told_and_no_late_sync_besides(caplog: pytest.LogCaptureF
     assert "has not finished a sync" not in caplog.text
     facts.note_room()
     assert facts.facts()["faults"] == [late]
+
+
+def test_an_expired_certificate_is_told_and_reported(tmp_path: Path) -> None:
+    facts = ClusterFacts(Settings(data=tmp_path), cast(Any, SimpleNamespace(name="b", peers=[])))
+    status = ClusterStatus("b", 2, "c0ffee", "", {}, None, 3, 3, 2, 1, [])
+    facts.member = cast(Any, SimpleNamespace(status=lambda: status))
+    facts.certificates = lambda: [("/etc/b.pem", 4_000_000_000_000), ("/etc/unread.pem", 0)]
+    assert facts.facts()["faults"] == []
+    facts.certificates = lambda: [("/etc/b.pem", 4_000_000_000_000), ("/etc/ca.pem", 1_000)]
+    (fault,) = facts.facts()["faults"]
+    assert fault["fault"].startswith("the certificate /etc/ca.pem of node b has expired")
+    found = Facts(facts.report()).report_of("b")
+    assert found is not None and found.expired_certificate == "/etc/ca.pem"

@@ -208,6 +208,7 @@ class NodeReport:
     disk_fault: str = ""  # why its log cannot be written now; empty: it can
     relay_fault: str = ""  # why it does not reach the leader for its clients; empty: it does
     open_secret_file: str = ""  # its secret file, if other users of its machine may read it
+    expired_certificate: str = ""  # the file of a certificate of it that has expired
     slow_sync_s: float = 0.0  # time of a sync while its disk is slow; 0: it is not
     age_ms: int = 0  # time since the report came; set by the node that has it
 
