@@ -68,11 +68,13 @@ def _file_fault(fault: OSError, settings: Settings) -> str:
         return reason
     path = Path(os.fsdecode(fault.filename))
     data = settings.data
-    if path not in (data, *data.parents, data / LOCK_FILE):
-        return f"{path}: {reason}"
     place = settings.place("data")
-    if fault.errno == errno.EACCES and os.path.exists(data):
+    is_data = path in (data, *data.parents, data / LOCK_FILE)
+    is_denied = fault.errno == errno.EACCES and os.path.exists(data)
+    if is_denied and (is_data or path.is_relative_to(data)):
         advice = f"give {data} and its files to the user of the node (chown -R)"
         return f"{place}: {path}: {reason}; {advice}"
+    if not is_data:
+        return f"{path}: {reason}"
     reason = _PATH_FAULTS.get(fault.errno or 0, reason)
     return f"{place}: {path}: {reason}; choose a data directory that this user can write to"

@@ -13,7 +13,7 @@ from leveret.listening import bound_sockets
 from leveret.runtime.start_faults import naming, start_fault
 
 
-@pytest.mark.parametrize("name", ["", "lock"])
+@pytest.mark.parametrize("name", ["", "lock", "raft", "0000000000000001.log"])
 def test_existing_data_of_another_user_is_not_to_be_left_for_another_directory(
     tmp_path: Path, name: str
 ) -> None:
