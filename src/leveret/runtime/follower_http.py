@@ -24,7 +24,7 @@ import msgspec
 from leveret.arrow.bulk_reads import BulkReads, Read, ReadError
 from leveret.arrow.worker_protocol import FAILED
 from leveret.cluster.errors import ClusterError
-from leveret.cluster.relay import HTTP, RelayHead
+from leveret.cluster.relay import HTTP, RelayHead, attach
 from leveret.config.settings import Settings
 from leveret.decode_errors import DECODE_ERRORS
 from leveret.http.framework.names import printable
@@ -369,10 +369,7 @@ class FollowerHttp(asyncio.Protocol):
             async with asyncio.timeout(ASK_S):
                 transport, rest = await self._node.open_relay(self._relay_head)
                 reader = asyncio.StreamReader(ANSWER_BYTES_MAX)
-                transport.set_protocol(asyncio.StreamReaderProtocol(reader))
-                reader.set_transport(transport)
-                reader.feed_data(rest)
-                transport.resume_reading()
+                attach(transport, asyncio.StreamReaderProtocol(reader), rest)
                 transport.write(b"\r\n".join(head) + b"\r\n\r\n")
                 try:
                     answer = await reader.readuntil(b"\r\n\r\n")

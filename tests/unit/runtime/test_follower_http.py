@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from http.client import HTTPResponse
@@ -26,6 +27,7 @@ from leveret.runtime.follower_http import FollowerHttp
 from leveret.runtime.relays import Relayed, Relays
 from leveret.storage.blocks import encode_head
 from leveret.storage.file_names import segment_name
+from tests.tls.certificates import TestAuthority
 from tests.unit.arrow.chunks import NUMBER, Sent, chunks
 
 WITHIN_S = 120.0
@@ -47,6 +49,8 @@ class _Node:
         self.relays = Relays()
         self.written_end = 0  # of the only stream
         self.http_connections = open_connections(self.settings)
+
+    tls: ssl.SSLContext | None = None  # of links between nodes
 
     def stream_end(self, number: int) -> int:
         return self.written_end if number == NUMBER else 0
@@ -88,7 +92,7 @@ class _Node:
         if self.leader is None:
             raise NotLeaderError(0)
         loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_connection(_Paused, *self.leader)
+        transport, _ = await loop.create_connection(_Paused, *self.leader, ssl=self.tls)
         return transport, b""
 
 
@@ -146,6 +150,31 @@ def test_client_that_ends_its_side_gets_its_answer(path: str) -> None:
     request = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
     _, found = _with_leader(WELL, lambda node: _ask(node, request, ends=True))
     assert found.startswith(b"HTTP/1.1 200 ")
+
+
+def test_question_to_a_leader_over_tls_leaves_nothing_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of the answer was a warning of asyncio, which nobody understands."""
+    authority = TestAuthority(tmp_path)
+    pair = authority.server()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(WELL)
+        writer.close()
+
+    async def scenario() -> bytes:
+        server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=context)
+        async with server:
+            node = _Node(server.sockets[0].getsockname())
+            node.tls = authority.client_context()
+            return await _ask(node, b"GET /api/cluster HTTP/1.1\r\nHost: x\r\n\r\n")
+
+    assert asyncio.run(scenario()).startswith(b"HTTP/1.1 200 ")
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_client_that_ends_its_side_in_the_middle_of_a_head_is_disconnected() -> None:
