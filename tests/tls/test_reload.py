@@ -223,3 +223,17 @@ def test_log_warns_of_the_dates_of_a_certificate_once_a_day(
     found = [record.message for record in caplog.records]
     assert len(found) == (3 if text else 0)
     assert all(f"the certificate {files.cert} {text}" in message for message in found)
+
+
+def test_a_certificate_that_expires_while_the_node_runs_is_a_fault(
+    files: Pair, watch: Watch
+) -> None:
+    end_ms = int(datetime.fromisoformat("2100-01-01T00:00:00Z").timestamp()) * 1000
+    now_ms = end_ms - 1000
+    settings = Settings(amqps_port=0, tls_cert=files.cert, tls_key=files.key)
+    certificates = Certificates(settings, watch, lambda: now_ms)
+    assert certificates.fault == ""
+    now_ms = end_ms
+    assert certificates.fault == (
+        f"the certificate {files.cert} has expired, and clients refuse it: renew it"
+    )

@@ -41,6 +41,8 @@ _REASONS: Final = {
     "": "a file has no certificate or no private key as PEM, or tls_key_pass is wrong",
 }
 
+_EXPIRED: Final = "the certificate %s has expired, and clients refuse it: renew it"
+
 # For each file: modification time, size, and inode, because a new file may replace the old one.
 Stamps = tuple[tuple[int, int, int], ...]
 
@@ -57,7 +59,8 @@ class Certificates:
         """Load the files. Raises ConfigError if they cannot be used."""
         assert settings.tls_cert is not None
         self._settings = settings
-        self.fault = ""  # why the last reload failed; empty if it did not
+        self._reload_fault = ""  # why the last reload failed; empty if it did not
+        self._dates: list[tuple[str, int, int]] = []  # of the files that are loaded
         self._now_s = now_s
         self._now_ms = now_ms if now_ms is not None else Clock().now_ms
         files = {name: getattr(settings, name) for name in ("tls_cert", "tls_key", "tls_ca")}
@@ -72,6 +75,14 @@ class Certificates:
         # Other nodes must show a certificate of the same authority, in both directions.
         self.links = self._listening("required", lambda: self._peers)
         self._warn_of_dates()
+
+    @property
+    def fault(self) -> str:
+        """Return why the last reload failed, or which certificate has expired; else empty."""
+        now_s = self._now_ms() // 1000
+        expired = (path for path, _, end_s in self._dates if 0 < end_s <= now_s)
+        text = next((_EXPIRED % path for path in expired), "")
+        return self._reload_fault or text
 
     @property
     def name_rule(self) -> NameRule | None:
@@ -93,11 +104,12 @@ class Certificates:
     def _warn_of_dates(self) -> None:
         self._dates_due_s = self._now_s() + _DATES_S
         now_s = self._now_ms() // 1000
-        for path, begin_s, end_s in self._validity():
+        self._dates = self._validity()
+        for path, begin_s, end_s in self._dates:
             if not end_s:
                 continue
             if end_s <= now_s:
-                text = "the certificate %s has expired, and clients refuse it: renew it"
+                text = _EXPIRED
             elif end_s <= now_s + WARN_S:
                 text = "the certificate %s expires soon: renew it"
             elif begin_s > now_s:
@@ -109,12 +121,13 @@ class Certificates:
     def reload(self) -> bool:
         """Load the files again. Log an error and return False if they cannot be used."""
         self._stamps = self._read_stamps()
-        self.fault = ""
+        self._reload_fault = ""
         try:
             loaded, links = self._load(), self._load_links()
         except ConfigError as fault:
-            self.fault = f"the TLS certificates were not reloaded, the old ones are used: {fault}"
-            log.error("%s", self.fault)
+            text = f"the TLS certificates were not reloaded, the old ones are used: {fault}"
+            self._reload_fault = text
+            log.error("%s", text)
             return False
         self._verified, self._plain = loaded
         self._peers, self._dialing = links
