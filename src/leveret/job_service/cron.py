@@ -12,14 +12,18 @@ after the change. A time that the change back repeats is due the first time.
 """
 
 import re
-from datetime import date, datetime, timedelta
+from bisect import bisect_right
+from calendar import monthrange
+from collections.abc import Iterator
+from datetime import date, datetime
 from typing import Final
 from zoneinfo import ZoneInfo
 
 from leveret.errors import JobsInvalidError
 
 TEXT_BYTES_MAX: Final = 200
-_DAYS_MAX: Final = 366 * 9  # February 29th may be eight years away
+_MONTHS_MAX: Final = 12 * 9  # February 29th may be eight years away
+_MINUTE_MS: Final = 60_000
 _NAMED: Final = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -75,34 +79,52 @@ class Cron:
 
     def next_ms(self, after_ms: int) -> int | None:
         """Return the first due time after `after_ms`; None where there is none."""
-        day = datetime.fromtimestamp(after_ms / 1000, self._zone).date()
-        for _ in range(_DAYS_MAX):
-            if self._fits(day):
-                found = [ms for ms in self._times_ms(day) if ms > after_ms]
-                if found:
-                    return min(found)
-            day += timedelta(days=1)
+        start = datetime.fromtimestamp(after_ms / 1000, self._zone).date()
+        for day in self._days_from(start):
+            found = [self._first_ms(day, hour, after_ms) for hour in self._hours]
+            due = [ms for ms in found if ms is not None]
+            if due:
+                return min(due)
         return None
 
-    def _fits(self, day: date) -> bool:
-        if day.month not in self._months:
-            return False
-        fits_day = day.day in self._days
-        fits_weekday = day.isoweekday() % 7 in self._weekdays
-        if self._is_any_day or self._is_any_weekday:
-            return fits_day and fits_weekday
-        return fits_day or fits_weekday
+    def _days_from(self, start: date) -> Iterator[date]:
+        """Return the days that fit, from a day on. The months that do not fit cost nothing."""
+        for number in range(_MONTHS_MAX):
+            year, month = divmod(start.year * 12 + start.month - 1 + number, 12)
+            if month + 1 in self._months:
+                for day in self._days_of(year, month + 1):
+                    if day >= start:
+                        yield day
 
-    def _times_ms(self, day: date) -> list[int]:
-        """Return every due time of a day. A skipped time gets the offset before the change."""
-        return [
-            round(
-                datetime(day.year, day.month, day.day, hour, minute, tzinfo=self._zone).timestamp()
-            )
-            * 1000
-            for hour in self._hours
-            for minute in self._minutes
-        ]
+    def _days_of(self, year: int, month: int) -> Iterator[date]:
+        """Return the days of a month that fit."""
+        is_one_enough = not (self._is_any_day or self._is_any_weekday)
+        first_weekday, count = monthrange(year, month)
+        for day in range(1, count + 1):
+            fits_day = day in self._days
+            fits_weekday = (first_weekday + day) % 7 in self._weekdays
+            if (fits_day or fits_weekday) if is_one_enough else (fits_day and fits_weekday):
+                yield date(year, month, day)
+
+    def _first_ms(self, day: date, hour: int, after_ms: int) -> int | None:
+        """Return the first due time in an hour after `after_ms`; None if there is none."""
+        minutes = self._minutes
+        first_ms = self._ms(day, hour, minutes[0])
+        last_ms = self._ms(day, hour, minutes[-1])
+        if last_ms - first_ms != (minutes[-1] - minutes[0]) * _MINUTE_MS:
+            # The clock is changed inside the hour, as on Lord Howe Island.
+            each = [self._ms(day, hour, minute) for minute in minutes]
+            return min((ms for ms in each if ms > after_ms), default=None)
+        if last_ms <= after_ms:
+            return None
+        # A schedule may have all minutes and hours, and a list may have many schedules.
+        index = bisect_right(minutes, minutes[0] + (after_ms - first_ms) // _MINUTE_MS)
+        return first_ms + (minutes[index] - minutes[0]) * _MINUTE_MS
+
+    def _ms(self, day: date, hour: int, minute: int) -> int:
+        """Return a local time. A skipped time gets the offset before the change."""
+        local = datetime(day.year, day.month, day.day, hour, minute, tzinfo=self._zone)
+        return round(local.timestamp()) * 1000
 
 
 def _zone(name: str) -> ZoneInfo:

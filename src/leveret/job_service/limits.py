@@ -31,7 +31,6 @@ CONCURRENCY_MAX: Final = 1_000_000
 # has all schedules in memory, and writes them at the start of each log file.
 SCHEDULES_MAX: Final = 1_000
 SCHEDULE_BYTES_MAX: Final = PAYLOAD_BYTES_MAX
-CRON_CHARACTERS_MAX: Final = 1_000
 _RESERVED: Final = ("amq.", "leveret.")  # prefixes of the broker's own queues
 _TOPICS_CACHED: Final = 1_024
 

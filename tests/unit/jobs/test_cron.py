@@ -2,6 +2,7 @@
 
 import random
 from datetime import UTC, datetime, timedelta
+from unittest import mock
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -115,3 +116,55 @@ def test_random_expressions_agree_with_trying_every_minute(seed: int) -> None:
         cron = Cron(f"{fields[0]} {fields[1]} * * {fields[2]}")
         found = cron.next_ms(round(start.timestamp() * 1000))
         assert found == round(wanted.astimezone(zone).timestamp() * 1000), (fields, start, seed)
+
+
+CHANGES = (  # moments near a change of the clock
+    ("Europe/Berlin", "2024-03-30T22:00:00Z"),
+    ("Europe/Berlin", "2024-10-26T22:00:00Z"),
+    ("Australia/Lord_Howe", "2024-04-06T13:00:00Z"),  # by half an hour
+    ("Australia/Lord_Howe", "2024-10-05T14:00:00Z"),
+    ("America/New_York", "2024-11-03T04:00:00Z"),
+)
+
+
+@pytest.mark.parametrize(("zone", "near"), CHANGES)
+def test_near_a_change_of_the_clock_every_local_time_counts_once(
+    zone: str, near: str, seed: int
+) -> None:
+    chance = random.Random(seed)
+    start_ms = ms(near)
+    first = datetime.fromtimestamp(start_ms / 1000, ZoneInfo(zone)).date()
+    for _ in range(20):
+        minutes = sorted(chance.sample(range(60), chance.randint(1, 30)))
+        hours = sorted(chance.sample(range(5), chance.randint(1, 5)))
+        cron = Cron(f"{','.join(map(str, minutes))} {','.join(map(str, hours))} * * *", zone)
+        after_ms = start_ms + chance.randrange(6 * 60) * 60_000
+        times = [
+            datetime(*day.timetuple()[:3], hour, minute, tzinfo=ZoneInfo(zone)).timestamp() * 1000
+            for day in (first + timedelta(days=number) for number in range(3))
+            for hour in hours
+            for minute in minutes
+        ]
+        # The days follow each other, and the times of a day may not, at a change of the clock.
+        of_day = len(hours) * len(minutes)
+        days = [times[at : at + of_day] for at in range(0, len(times), of_day)]
+        later = [round(min(left)) for day in days if (left := [t for t in day if t > after_ms])]
+        assert cron.next_ms(after_ms) == later[0], (minutes, hours, after_ms, seed)
+
+
+class CountingZone(ZoneInfo):
+    """A zone that counts how often a local time is converted."""
+
+    conversions = 0
+
+    def utcoffset(self, moment: datetime | None) -> timedelta | None:
+        CountingZone.conversions += 1
+        return super().utcoffset(moment)
+
+
+@pytest.mark.parametrize("cron", ["* * * * *", "0 0 29 2 *", "*/7 * 31 3,10 0"])
+def test_the_next_time_needs_few_conversions(cron: str) -> None:
+    CountingZone.conversions = 0
+    with mock.patch("leveret.job_service.cron.ZoneInfo", CountingZone):
+        assert Cron(cron, "Europe/Berlin").next_ms(ms("2024-03-30T22:30:00Z")) is not None
+    assert CountingZone.conversions <= 200, "a list has a thousand schedules"

@@ -9,7 +9,7 @@ import pytest
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import JobsUnavailableError, LeadLostError, StorageError
-from leveret.job_model import Handle, LeasedJob, NewJob, Outcome
+from leveret.job_model import Handle, LeasedJob, NewJob, Outcome, Schedule
 from leveret.job_service.embedded import dead_jobs
 from leveret.job_service.embedded.store import EmbeddedStore
 from leveret.job_service.store import AckedAndTaken
@@ -240,3 +240,25 @@ def test_a_stop_fails_if_the_log_fails_and_not_if_another_node_leads() -> None:
     asyncio.run(script(LeadLostError("another node leads now: try again")))
     with pytest.raises(JobsUnavailableError, match="no sync"):
         asyncio.run(script(StorageError("no sync")))
+
+
+def test_schedules_that_are_due_at_once_fire_in_several_turns() -> None:
+    async def script() -> list[int]:
+        host = SlowHost()
+        host.on_disk.set()
+        store = EmbeddedStore(host)
+        for number in range(120):
+            name = f"s{number}"
+            await store.set_schedule(
+                Schedule(name=name, namespace="/", topic="t", cron="* * * * *")
+            )
+        queue = host.broker.vhosts["/"].queues["t"]
+        host.stage.now_ms += 60_000
+        counts = []
+        for _ in range(6):
+            host.broker.on_pulse(host.stage.now_ms)
+            host.stage.end_turn()
+            counts.append(int(queue.ready.count))
+        return counts
+
+    assert asyncio.run(script()) == [50, 100, 120, 120, 120, 120]

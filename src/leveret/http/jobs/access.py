@@ -46,6 +46,7 @@ from leveret.http.framework.request_parts import node_of
 from leveret.http.jobs.parameters import Parameters, read_parameters
 from leveret.job_service.store import Store
 from leveret.shortened import shortened
+from leveret.slices import Slices
 
 MEDIA: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1  # if nothing else is known
@@ -162,6 +163,10 @@ class Call(Caller):
         if user is not None and user.is_stale(self.now_ms()):
             self.access = await _access_of(self.request)
         return data
+
+    def slices(self) -> Slices:
+        """Return slices of the event loop for a call that reads many topics or schedules."""
+        return Slices(self.request.app.state.loop_share, self.access.identity)
 
 
 JobHandler = Callable[[Call], Awaitable[Response]]

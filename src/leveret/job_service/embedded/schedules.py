@@ -4,12 +4,13 @@ An entry of the register has the schedule and its next due time. When that time 
 enqueues the job and sets the next time, so that a kill cannot make a schedule fire twice for one
 time, or not at all. A schedule that missed times while the node was down fires once. A schedule
 whose job cannot be enqueued (its topic is full, or cannot be used) stays due and is tried again;
-other schedules do not wait for it.
+other schedules do not wait for it. If many are due at once, each turn fires some of them.
 """
 
 import json
 import logging
 from collections.abc import Callable
+from heapq import nsmallest
 from typing import Final
 
 import msgspec
@@ -22,6 +23,7 @@ from leveret.job_service.cron import Cron
 
 KIND: Final = "job-schedule"
 AGAIN_MS: Final = 10_000  # until a job that could not be enqueued is tried again
+FIRED_MAX: Final = 50  # schedules in one turn
 
 log = logging.getLogger(__name__)
 
@@ -100,9 +102,14 @@ class Schedules:
         return max(self._entries[key].due_ms, self._again_ms.get(key, 0))
 
     def _on_due(self, now_ms: int) -> int:
-        for key, entry in list(self._entries.items()):
-            if entry.due_ms != NEVER and self._due_ms(key) <= now_ms:
-                self._fire(key, entry.schedule, now_ms)
+        """Fire schedules that are due, the first ones first. The rest follows in another turn."""
+        due = [
+            (self._due_ms(key), key)
+            for key, entry in self._entries.items()
+            if entry.due_ms != NEVER and self._due_ms(key) <= now_ms
+        ]
+        for _, key in nsmallest(FIRED_MAX, due):
+            self._fire(key, self._entries[key].schedule, now_ms)
         return self._next_due_ms()
 
     def _fire(self, key: tuple[str, str], schedule: Schedule, now_ms: int) -> None:
