@@ -58,7 +58,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
         "federation": "errors patterns wire engine definitions amqp amqp_client shovels",
         "job_model": "",
         "jobs": "errors decode_errors http_client job_model",
-        "job_service": "errors decode_errors clock checksum histogram wire engine job_model",
+        "job_service": "errors decode_errors clock slices checksum histogram wire engine job_model",
         "bus": "errors clock histogram http_client http_post",
         "cluster": "errors clock addresses buffered_protocol",
         "lake": "errors",
@@ -95,7 +95,8 @@ ORDER_INSIDE: Final = {
     "handshake|host|link_owner|owner admission|link|peers|status dial_faults|faults|requests links "
     "forming reports member",
     "jobs": "client worker",
-    "job_service": "backoff|cron|limits|list_cursor|report|snowflake store embedded|shards",
+    "job_service": "backoff|cron|kept_errors|limits|list_cursor|report|snowflake store "
+    "embedded|shards",
 }
 # The core is deterministic: no clock, no randomness, no I/O. Compiled code has no coroutines.
 CORE: Final = ("wire", "journal", "engine")

@@ -9,8 +9,9 @@ milliseconds. This module has the two ways to yield the loop:
   the loop, the sending of answers included. On an idle node the next slice begins at once. A rest
   ends after `REST_MAX_S`: a slice that took so long was waiting for the processor or for others.
 
-All readers of a node share one `LoopShare`: ten searches take no more of the loop than one. Users
-take turns (`FairLock`): ten searches of one user delay another user no more than one search.
+The readers of messages and objects share one `LoopShare`, those of jobs another: ten searches take
+no more of the loop than one. Users or namespaces take turns (`FairLock`): ten searches of one user
+delay another user no more than one search.
 """
 
 import asyncio

@@ -285,7 +285,7 @@ def test_long_histories_still_fit_the_frame_of_a_header(api: Api, channel: Any) 
     api.set_topic(TOPIC, retries_max=100)
     (id,) = api.enqueue(TOPIC, b"")
     for _ in range(22):
-        assert api.nack(TOPIC, api.take(TOPIC), "\x00" * 5000, delay=0) == 200
+        assert api.nack(TOPIC, api.take(TOPIC), '"' * 5000, delay=0) == 200
     failures = api.job(TOPIC, id)["failures"]
     assert [failure["attempt"] for failure in failures] == list(range(3, 23))
     assert len(failures[-1]["error"]) == 4096

@@ -133,3 +133,38 @@ def test_the_dead_survive_a_restart(own_service: Service) -> None:
     api = Api(own_service.port, token, "n")
     assert [job["id"] for job in api.dead(TOPIC)] == ids
     assert [len(job["failures"]) for job in api.dead(TOPIC)] == [2, 2]
+
+
+def test_the_failures_of_jobs_count_to_the_bytes_of_a_list(api: Api) -> None:
+    """A job of one byte may have 80 KiB of failures, and a page a thousand jobs."""
+    api.set_topic(TOPIC, retries_max=job_model.ERRORS_KEPT - 1, backoff_ms=0, backoff_ms_max=0)
+    fat = api.enqueue(TOPIC, *[b"%d" % number for number in range(40)])
+    error = "e" * job_model.ERROR_BYTES_MAX
+    for _ in range(job_model.ERRORS_KEPT):
+        taken = api.dequeue(TOPIC)
+        failed = [api.handle(TOPIC, job, error=error) for job in taken]
+        assert api.call("POST", "/nack", failed).status == 200
+    # Eight payloads would fit into a page without the histories, which have 3 MiB.
+    large = [bytes(job_model.PAYLOAD_BYTES_MAX)] * 7
+    ids = fat + api.enqueue(TOPIC, *large, b"last")
+    for job in api.dequeue(TOPIC):
+        assert api.nack(TOPIC, job, dead=True) == 200
+    (more,) = api.enqueue(TOPIC, bytes(job_model.PAYLOAD_BYTES_MAX - 65_536))
+    assert api.nack(TOPIC, api.take(TOPIC), dead=True) == 200
+    (after,) = api.enqueue(TOPIC, b"")
+    assert api.nack(TOPIC, api.take(TOPIC), dead=True) == 200
+    first = ids_of(api.dead(TOPIC, limit=1_000, payloads="false"))
+    assert first == [*ids, more], "the job that reaches the limit is the last one"
+    rest = api.dead(TOPIC, limit=1_000, after=more, payloads="false")
+    assert ids_of(rest) == [after]
+
+
+def ids_of(jobs: list[dict[str, object]]) -> list[object]:
+    return [job["id"] for job in jobs]
+
+
+def test_control_characters_of_an_error_are_replaced(api: Api) -> None:
+    (id,) = api.enqueue(TOPIC, b"")
+    assert api.nack(TOPIC, api.take(TOPIC), "red \x1b[31m\0\x7f\ttab\nline é", dead=True) == 200
+    (failure,) = api.job(TOPIC, id)["failures"]
+    assert failure["error"] == "red \ufffd[31m\ufffd\ufffd\ttab\nline é"

@@ -1,6 +1,7 @@
 """The embedded store on an engine with a disk that the test controls."""
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -8,10 +9,11 @@ import pytest
 
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.errors import JobsUnavailableError, LeadLostError, StorageError
-from leveret.job_model import Handle, LeasedJob, NewJob, Outcome, Schedule
+from leveret.errors import JobsFullError, JobsUnavailableError, LeadLostError, StorageError
+from leveret.job_model import Handle, LeasedJob, NewJob, Outcome, Schedule, TopicSettings
 from leveret.job_service.embedded import dead_jobs
 from leveret.job_service.embedded.store import EmbeddedStore
+from leveret.job_service.embedded.topic import Topic
 from leveret.job_service.store import AckedAndTaken
 from leveret.runtime.sync_barrier import SyncEnd
 from tests.protocol.stage import Stage
@@ -262,3 +264,65 @@ def test_schedules_that_are_due_at_once_fire_in_several_turns() -> None:
         return counts
 
     assert asyncio.run(script()) == [50, 100, 120, 120, 120, 120]
+
+
+class LonelyHost(SlowHost):
+    """A node whose sessions may not be looked through, as there may be many thousand."""
+
+    def sessions(self) -> list[Session]:
+        raise AssertionError("no consumer over AMQP holds a message of the topic")
+
+
+def test_an_unknown_job_is_not_searched_in_the_sessions_of_other_topics() -> None:
+    async def script() -> None:
+        host = LonelyHost()
+        host.on_disk.set()
+        store = EmbeddedStore(host)
+        job = NewJob(namespace="/", topic="t", payload=b"")
+        await store.enqueue([job, job])
+        (held,) = await store.dequeue("/", "t", 1, None, 0)
+        unknown = held.id + 1_000_000
+        assert await store.ack("/", "t", [Handle(unknown)]) == [Outcome.UNKNOWN]
+        assert await store.cancel("/", "t", [unknown, held.id]) == [Outcome.UNKNOWN, Outcome.STALE]
+        assert await store.find("/", "t", unknown) is None
+        leased, _ = await store.list_jobs("/", "t", "leased", 10, "")
+        assert [job.id for job in leased] == [held.id]
+
+    asyncio.run(script())
+
+
+def test_topics_of_deleted_queues_are_forgotten() -> None:
+    async def script() -> None:
+        host = SlowHost()
+        host.on_disk.set()
+        store = EmbeddedStore(host)
+        vhost = host.broker.vhosts["/"]
+        for number in range(1_500):
+            name = f"t{number}"
+            await store.set_settings("/", name, TopicSettings())
+            with host.turn():
+                vhost.delete_queue(name)
+        gc.collect()
+        kept = [each for each in gc.get_objects() if isinstance(each, Topic)]
+        assert len(kept) <= 1_000
+
+    asyncio.run(script())
+
+
+class AlarmedHost(SlowHost):
+    def alarms(self) -> list[str]:
+        return ["low on memory"]
+
+
+def test_no_topic_is_created_while_the_node_has_no_room() -> None:
+    async def script() -> None:
+        host = AlarmedHost()
+        host.on_disk.set()
+        store = EmbeddedStore(host)
+        with pytest.raises(JobsFullError, match="low on memory"):
+            await store.dequeue("/", "new", 1, None, 0)
+        with host.turn():
+            host.broker.vhosts["/"].declare_queue("old", durable=True, arguments={})
+        assert await store.dequeue("/", "old", 1, None, 0) == []
+
+    asyncio.run(script())

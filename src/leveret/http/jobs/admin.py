@@ -191,7 +191,12 @@ async def get_stats(call: Call) -> Response:
         names = sorted(call.access.namespaces)
         each = await asyncio.gather(*(call.store.stats(name) for name in names))
         found = [one for some in each for one in some]
-    shown = [one for one in found if call.may_read(one.namespace, one.topic)]
+    slices = call.slices()
+    shown = []
+    for one in found:
+        if call.may_read(one.namespace, one.topic):
+            shown.append(one)
+        await slices.rest_if_over()
     return json_response(shown, headers=_missing(call))
 
 

@@ -12,10 +12,11 @@ from leveret.engine.commands.picking import PickedMessage, remove
 from leveret.engine.insight.filters import READY
 from leveret.engine.queues.queue import Queue
 from leveret.job_model import BATCH_BYTES_MAX, Job
-from leveret.job_service.embedded.envelope import job_id, read_envelope
+from leveret.job_service.embedded.envelope import job_id, read_envelope, shown_bytes
 from leveret.job_service.embedded.host import Host
 from leveret.job_service.embedded.job_search import find_job, find_jobs, pick_message, walk_messages
 from leveret.job_service.embedded.topic import Topic
+from leveret.slices import Slices
 
 STATE: Final = "dead"
 SLICE: Final = 100  # jobs that are changed before other work gets a turn
@@ -24,22 +25,22 @@ SLICE: Final = 100  # jobs that are changed before other work gets a turn
 Change = Callable[[Topic, Queue, PickedMessage], bool]
 
 
-async def list_dead(topic: Topic, after_id: int, limit: int) -> list[Job]:
+async def list_dead(topic: Topic, after_id: int, limit: int, slices: Slices) -> list[Job]:
     """Return dead jobs in the order of their ids, starting after an id."""
     queue = topic.dead_queue()
     if queue is None:
         return []
     found: list[tuple[int, int]] = []  # id, and the number of the message
-    async for one in walk_messages(topic.vhost, queue, READY):
+    async for one in walk_messages(topic.vhost, queue, slices, READY):
         id = job_id(one.message)
         if id > after_id:
             found.append((id, int(one.message.seq)))
         if len(found) >= 2 * limit:
             found = nsmallest(limit, found)
-    return _read(queue, nsmallest(limit, found))
+    return await _read(queue, nsmallest(limit, found), slices)
 
 
-def _read(queue: Queue, places: list[tuple[int, int]]) -> list[Job]:
+async def _read(queue: Queue, places: list[tuple[int, int]], slices: Slices) -> list[Job]:
     """Return the jobs that are still there, up to a number of bytes."""
     jobs: list[Job] = []
     size = 0
@@ -47,18 +48,19 @@ def _read(queue: Queue, places: list[tuple[int, int]]) -> list[Job]:
         one = pick_message(queue, seq)
         if one is not None:
             jobs.append(read_envelope(one.message, queue).job(STATE, one.message.body))
-            size += len(one.message.body)
+            size += shown_bytes(one.message)
         if size >= BATCH_BYTES_MAX:
             break
+        await slices.rest_if_over()
     return jobs
 
 
-async def find_dead(topic: Topic, id: int) -> Job | None:
+async def find_dead(topic: Topic, id: int, slices: Slices) -> Job | None:
     """Return a dead job; None where there is none."""
     queue = topic.dead_queue()
     if queue is None:
         return None
-    found = await find_job(topic.vhost, queue, id)
+    found = await find_job(topic.vhost, queue, id, slices)
     return (
         None
         if found is None
@@ -66,7 +68,9 @@ async def find_dead(topic: Topic, id: int) -> Job | None:
     )
 
 
-async def change_dead(host: Host, topic: Topic, ids: list[int] | None, change: Change) -> int:
+async def change_dead(
+    host: Host, topic: Topic, ids: list[int] | None, change: Change, slices: Slices
+) -> int:
     """Change some or all dead jobs, each in a turn of its own; return how many were changed.
 
     Each slice is on disk before the next begins: there may be millions of jobs, and other work
@@ -76,9 +80,11 @@ async def change_dead(host: Host, topic: Topic, ids: list[int] | None, change: C
     if queue is None:
         return 0
     if ids is None:
-        seqs = [int(one.message.seq) async for one in walk_messages(topic.vhost, queue, READY)]
+        seqs = [
+            int(one.message.seq) async for one in walk_messages(topic.vhost, queue, slices, READY)
+        ]
     else:
-        seqs = list((await find_jobs(topic.vhost, queue, ids)).values())
+        seqs = list((await find_jobs(topic.vhost, queue, ids, slices)).values())
     count = 0
     for start in range(0, len(seqs), SLICE):
         if topic.queue.deleted:

@@ -31,6 +31,7 @@ from leveret.job_model import (
     Job,
     NewJob,
 )
+from leveret.job_service.kept_errors import cut_text, kept_error
 from leveret.job_service.limits import RETRIES_MAX
 from leveret.job_service.snowflake import ID_MAX
 from leveret.wire.properties import (
@@ -82,8 +83,8 @@ class Envelope:
     def note_failure(self, error: str, now_ms: int) -> None:
         """Record another failed attempt."""
         self.attempts += 1
-        cut = _cut(error, ERROR_BYTES_MAX)
-        self.failures.append(Failure(attempt=self.attempts, time_ms=now_ms, error=cut))
+        kept = kept_error(error)
+        self.failures.append(Failure(attempt=self.attempts, time_ms=now_ms, error=kept))
         del self.failures[:-ERRORS_KEPT]
 
     def header(self, payload_bytes: int) -> bytes:
@@ -131,15 +132,11 @@ def _history(failures: list[Failure]) -> str:
     encoded = b""
     for kept in _KEPT_BYTES:
         for failure in failures[:-1]:
-            failure.error = _cut(failure.error, kept)
+            failure.error = cut_text(failure.error, kept)
         encoded = _encode(failures)
         if len(encoded) <= HISTORY_BYTES_MAX:
             break
     return encoded.decode()
-
-
-def _cut(text: str, bytes_max: int) -> str:
-    return text.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore")
 
 
 def make_envelope(job: NewJob, id: int, now_ms: int) -> Envelope:
@@ -184,6 +181,11 @@ def _read_failures(text: str | None) -> list[Failure]:
         # A publisher has used the header for something else.
         return []
     return [failure for failure in found if 0 <= failure.time_ms <= _TIME_MS_MAX]
+
+
+def shown_bytes(message: Message) -> int:
+    """Return the bytes of a job in a list: its payload, and the header with its failures."""
+    return len(message.body) + len(message.header)
 
 
 def job_id(message: Message) -> int:

@@ -5,18 +5,19 @@ its walk. Leased jobs are in the order of the ends of their leases, then of thei
 consumer over AMQP holds has no end of a lease and comes last.
 """
 
-import asyncio
 from heapq import nsmallest
 from typing import Final
 
 from leveret.engine.insight.filters import STATES, UNACKED, Filter
 from leveret.engine.insight.walk import Walk, WalkCursor
+from leveret.engine.message import Message
 from leveret.engine.turns.session import Session
 from leveret.job_model import BATCH_BYTES_MAX, Job
-from leveret.job_service.embedded.envelope import read_envelope
+from leveret.job_service.embedded.envelope import Envelope, read_envelope, shown_bytes
 from leveret.job_service.embedded.job_search import SLICE, walk_messages
 from leveret.job_service.embedded.topic import Topic
 from leveret.job_service.list_cursor import decode_cursor, encode_cursor
+from leveret.slices import Slices
 
 LEASED: Final = "leased"
 _WALK_KEY_MAX: Final = 1 << 62
@@ -24,7 +25,9 @@ _NO_END_MS: Final = (1 << 63) - 1  # stands for the end of the lease of a job th
 _BEFORE_ALL: Final = (-1, -1)
 
 
-async def list_waiting(topic: Topic, state: str, limit: int, after: str) -> tuple[list[Job], str]:
+async def list_waiting(
+    topic: Topic, state: str, limit: int, after: str, slices: Slices
+) -> tuple[list[Job], str]:
     """Return jobs that are ready or scheduled, and the cursor of the next page."""
     wanted = Filter()
     wanted.require_states([state])
@@ -36,11 +39,11 @@ async def list_waiting(topic: Topic, state: str, limit: int, after: str) -> tupl
         for one in walk.take():
             body = one.message.body
             jobs.append(read_envelope(one.message, topic.queue).job(state, body))
-            size += len(body)
+            size += shown_bytes(one.message)
         if len(jobs) >= limit or size >= BATCH_BYTES_MAX:
             at = walk.cursor
             return jobs, encode_cursor((at.major, at.minor, at.end, at.return_end))
-        await asyncio.sleep(0)
+        await slices.rest_if_over()
     return jobs, ""
 
 
@@ -55,27 +58,44 @@ def _walk_cursor(state: str, after: str) -> WalkCursor:
 
 
 async def list_leased(
-    topic: Topic, sessions: list[Session], limit: int, after: str
+    topic: Topic, sessions: list[Session], limit: int, after: str, slices: Slices
 ) -> tuple[list[Job], str]:
     """Return jobs that are leased, and the cursor of the next page."""
     last = tuple(decode_cursor(after, 2)) if after else _BEFORE_ALL
-    found: dict[tuple[int, int], Job] = {}
+    places: list[tuple[int, int]] = []  # of the first jobs after the cursor
+    count = 0  # jobs after the cursor
     for lease in topic.leases.all():
-        if (lease.expires_ms, lease.id) > last:
-            job = lease.envelope.job(LEASED, lease.message.body, lease.expires_ms)
-            found[lease.expires_ms, lease.id] = job
-    if len(found) < limit:
-        async for one in walk_messages(topic.vhost, topic.queue, UNACKED, sessions=sessions):
+        place = lease.expires_ms, lease.id
+        if place > last:
+            places.append(place)
+            count += 1
+        if len(places) >= 2 * limit:
+            places = nsmallest(limit, places)
+        await slices.rest_if_over()
+    held: dict[int, tuple[Envelope, Message]] = {}  # by consumers over AMQP
+    if count < limit:
+        async for one in walk_messages(
+            topic.vhost, topic.queue, slices, UNACKED, sessions=sessions
+        ):
             envelope = read_envelope(one.message, topic.queue)
-            if envelope.id not in topic.leases and (_NO_END_MS, envelope.id) > last:
-                found[_NO_END_MS, envelope.id] = envelope.job(LEASED, one.message.body)
-    keys = nsmallest(limit, found)
+            place = _NO_END_MS, envelope.id
+            if envelope.id not in topic.leases and place > last:
+                held[envelope.id] = envelope, one.message
+                places.append(place)
+                count += 1
     jobs: list[Job] = []
-    size = 0
-    for key in keys:
+    size = read = 0
+    places = nsmallest(limit, places)
+    for place in places:
         if size >= BATCH_BYTES_MAX:
             break
-        jobs.append(found[key])
-        size += len(found[key].payload)
-    is_last = len(jobs) == len(found)
-    return jobs, "" if is_last else encode_cursor(keys[len(jobs) - 1])
+        read += 1
+        if place[1] in held:
+            envelope, message = held[place[1]]
+            jobs.append(envelope.job(LEASED, message.body))
+            size += shown_bytes(message)
+        elif (found := topic.leases.get(place[1])) is not None:  # it has not ended meanwhile
+            jobs.append(found.envelope.job(LEASED, found.message.body, found.expires_ms))
+            size += shown_bytes(found.message)
+        await slices.rest_if_over()
+    return jobs, "" if read == count else encode_cursor(places[read - 1])

@@ -7,21 +7,13 @@ key.
 """
 
 import asyncio
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable
 
-import msgspec
-
-from leveret.engine.queues.queue import Queue
-from leveret.engine.streams.stream import Stream
 from leveret.engine.turns.session import Session
-from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import (
     JobsDrainingError,
     JobsFullError,
-    JobsInvalidError,
     JobsUnavailableError,
     LeadLostError,
     StorageError,
@@ -49,13 +41,11 @@ from leveret.job_service.embedded.plain_jobs import are_plain, payload_bytes
 from leveret.job_service.embedded.queued_jobs import cancel_job, deliver_job_now
 from leveret.job_service.embedded.rate_limits import RateLimits
 from leveret.job_service.embedded.schedules import Schedules
-from leveret.job_service.embedded.topic import TOPIC_ARGUMENTS, Topic
+from leveret.job_service.embedded.topic import Topic
+from leveret.job_service.embedded.topics import Topics
 from leveret.job_service.report import StoreReport
 from leveret.job_service.store import AckedAndTaken, OnEnqueued, OnTaken, QuickTakes
-
-SETTINGS: Final = "job-topic"  # kind of the entries in the register
-_encode: Final = msgspec.json.Encoder().encode
-_settings: Final = msgspec.json.Decoder(TopicSettings)
+from leveret.slices import LoopShare, Slices
 
 
 class EmbeddedStore:
@@ -68,10 +58,11 @@ class EmbeddedStore:
         self._ids = IdGenerator(host.broker.register, host.node_name)
         self._headers = NewHeaders()
         self._rates = RateLimits(rate)
-        self._topics: dict[tuple[str, str], Topic] = {}
+        self._topics = Topics(host, self._ids)
         self._schedules = Schedules(host.broker, self._put_scheduled)
         self._is_draining = False
         self._unsafe: set[int] = set()  # jobs that are not on disk yet
+        self._share = LoopShare(lambda: int(host.broker.turn.now_ms))  # of all searches and lists
 
     @property
     def quick_takes(self) -> QuickTakes:
@@ -85,7 +76,7 @@ class EmbeddedStore:
 
     async def stop(self, deadline_s: float) -> None:
         self._is_draining = True
-        for topic in self._topics.values():
+        for topic in self._topics.open():
             topic.waiters.answer_all()
         try:
             async with asyncio.timeout(deadline_s):
@@ -97,7 +88,20 @@ class EmbeddedStore:
 
     def sessions(self) -> list[Session]:
         """Return the sessions that hold leased jobs."""
-        return [topic.session for topic in self._topics.values()]
+        return self._topics.sessions()
+
+    def _holders(self, topic: Topic) -> list[Session]:
+        """Return the sessions that may hold messages of a topic.
+
+        A node may have many thousand sessions. Without consumers over AMQP the topic has its own.
+        """
+        if topic.queue.unacked == topic.session.unacked.count:
+            return [topic.session]
+        return self._host.sessions()
+
+    def _slices(self, namespace: str | None) -> Slices:
+        """Return slices of the event loop; namespaces take turns."""
+        return Slices(self._share, namespace or "")
 
     def creates_queue(self, namespace: str, topic: str) -> bool:
         vhost = self._host.broker.vhosts.get(namespace)
@@ -148,7 +152,7 @@ class EmbeddedStore:
         groups: dict[tuple[str, str], list[NewJob]] = {}
         for job in jobs:
             groups.setdefault((job.namespace, job.topic), []).append(job)
-        topics = {name: self._topic(*name) for name in groups}
+        topics = {name: self._topics.at(*name) for name in groups}
         for name, group in groups.items():
             _require_room(topics[name], group)
         now_ms = self._now_ms
@@ -165,7 +169,7 @@ class EmbeddedStore:
 
     def _put_plain(self, jobs: list[NewJob]) -> Enqueued:
         """Write jobs of one topic without keys."""
-        topic = self._topic(jobs[0].namespace, jobs[0].topic)
+        topic = self._topics.at(jobs[0].namespace, jobs[0].topic)
         _require_room(topic, jobs)
         now_ms = self._now_ms
         ids = self._ids.next_many(len(jobs), now_ms)
@@ -192,7 +196,7 @@ class EmbeddedStore:
     ) -> list[LeasedJob]:
         self._require_open()
         with self._host.turn():
-            found = self._topic(namespace, topic)
+            found = self._topics.at(namespace, topic)
             jobs = found.take(limit, lease_ms) if found.waiters.first() is None else []
         if not jobs and wait_ms:
             jobs = await found.wait(limit, lease_ms, wait_ms)
@@ -225,8 +229,8 @@ class EmbeddedStore:
         *,
         may_find_none: bool,
     ) -> bool:
-        found = self._topics.get((namespace, topic))
-        if self._is_draining or found is None or found.queue.deleted:
+        found = self._topics.get(namespace, topic)
+        if self._is_draining or found is None:
             return False
         with self._host.turn():
             jobs = found.ack_and_take(handles, limit, lease_ms, may_find_none=may_find_none)
@@ -276,7 +280,7 @@ class EmbeddedStore:
         handles: list[Handle],
         settle: Callable[[Topic, Lease], None],
     ) -> list[Outcome]:
-        found = self._known(namespace, topic)
+        found = self._topics.known(namespace, topic)
         if found is None:
             return [Outcome.UNKNOWN] * len(handles)
         outcomes: list[Outcome | None] = []
@@ -301,11 +305,11 @@ class EmbeddedStore:
 
     async def _existing(self, topic: Topic, ids: list[int]) -> set[int]:
         """Return the jobs that are ready, scheduled, or held by a consumer over AMQP."""
-        there = set(await find_jobs(topic.vhost, topic.queue, ids))
+        place = topic.vhost, topic.queue
+        slices = self._slices(topic.vhost.name)
+        there = set(await find_jobs(*place, ids, slices))
         left = [id for id in ids if id not in there]
-        return there | set(
-            await find_leased_jobs(topic.vhost, topic.queue, left, self._host.sessions())
-        )
+        return there | set(await find_leased_jobs(*place, left, self._holders(topic), slices))
 
     async def extend(
         self, namespace: str, topic: str, handles: list[Handle], lease_ms: int | None
@@ -334,12 +338,14 @@ class EmbeddedStore:
     ) -> list[Outcome]:
         """Change jobs that are ready or scheduled, all in one turn."""
         self._require_open()
-        found = self._known(namespace, topic)
+        found = self._topics.known(namespace, topic)
         if found is None:
             return [Outcome.UNKNOWN] * len(ids)
-        seqs = await find_jobs(found.vhost, found.queue, ids)
+        place = found.vhost, found.queue
+        slices = self._slices(namespace)
+        seqs = await find_jobs(*place, ids, slices)
         left = [id for id in ids if id not in seqs]
-        held = await find_leased_jobs(found.vhost, found.queue, left, self._host.sessions())
+        held = await find_leased_jobs(*place, left, self._holders(found), slices)
         outcomes: list[Outcome] = []
         with self._host.turn():
             for id in ids:
@@ -353,34 +359,39 @@ class EmbeddedStore:
         return outcomes
 
     async def find(self, namespace: str, topic: str, id: int) -> Job | None:
-        found = self._known(namespace, topic)
+        found = self._topics.known(namespace, topic)
         if found is None:
             return None
         lease = found.leases.get(id)
         if lease is not None:
             return lease.envelope.job(LEASED, lease.message.body, lease.expires_ms)
-        message = await find_job(found.vhost, found.queue, id)
+        slices = self._slices(namespace)
+        message = await find_job(found.vhost, found.queue, id, slices)
         if message is not None:
             envelope = read_envelope(message.message, found.queue)
             return envelope.job(message.state, message.message.body)
-        held = await find_leased_jobs(found.vhost, found.queue, [id], self._host.sessions())
+        holders = self._holders(found)
+        held = await find_leased_jobs(found.vhost, found.queue, [id], holders, slices)
         if held:  # by a consumer over AMQP
             return read_envelope(held[id], found.queue).job(LEASED, held[id].body)
-        return await dead_jobs.find_dead(found, id)
+        return await dead_jobs.find_dead(found, id, slices)
 
     async def list_jobs(
         self, namespace: str, topic: str, state: str, limit: int, after: str
     ) -> tuple[list[Job], str]:
-        found = self._known(namespace, topic)
+        found = self._topics.known(namespace, topic)
         if found is None:
             return [], ""
+        slices = self._slices(namespace)
         if state == LEASED:
-            return await list_leased(found, self._host.sessions(), limit, after)
-        return await list_waiting(found, state, limit, after)
+            return await list_leased(found, self._holders(found), limit, after, slices)
+        return await list_waiting(found, state, limit, after, slices)
 
     async def dead(self, namespace: str, topic: str, after_id: int, limit: int) -> list[Job]:
-        found = self._known(namespace, topic)
-        return [] if found is None else await dead_jobs.list_dead(found, after_id, limit)
+        found = self._topics.known(namespace, topic)
+        if found is None:
+            return []
+        return await dead_jobs.list_dead(found, after_id, limit, self._slices(namespace))
 
     async def redrive(self, namespace: str, topic: str, ids: list[int] | None) -> int:
         return await self._each_dead(namespace, topic, ids, dead_jobs.redrive)
@@ -396,30 +407,25 @@ class EmbeddedStore:
         change: dead_jobs.Change,
     ) -> int:
         self._require_open()
-        found = self._known(namespace, topic)
+        found = self._topics.known(namespace, topic)
         if found is None:
             return 0
-        return await dead_jobs.change_dead(self._host, found, ids, change)
+        slices = self._slices(namespace)
+        return await dead_jobs.change_dead(self._host, found, ids, change, slices)
 
     async def settings(self, namespace: str, topic: str) -> TopicSettings:
-        return self._read_settings(namespace, topic)
-
-    def _read_settings(self, namespace: str, topic: str) -> TopicSettings:
-        text = self._host.broker.register.get(SETTINGS, json.dumps([namespace, topic]))
-        return TopicSettings() if text is None else _settings.decode(text)
+        return self._topics.settings(namespace, topic)
 
     async def set_settings(self, namespace: str, topic: str, settings: TopicSettings) -> None:
         self._require_open()
         with self._host.turn():
-            found = self._topic(namespace, topic)
-            key = json.dumps([namespace, topic])
-            self._host.broker.register.put(SETTINGS, key, _encode(settings).decode())
-            found.settings = settings
+            found = self._topics.set_settings(namespace, topic, settings)
             found.serve_waiters()
         await self._host.synced()
 
     async def stats(self, namespace: str | None) -> list[TopicStats]:
-        return [topic.stats() for topic in self._all_topics(namespace)]
+        slices = self._slices(namespace)
+        return [topic.stats() async for topic in self._topics.all(namespace, slices)]
 
     def report(self) -> StoreReport:
         return StoreReport()
@@ -430,7 +436,7 @@ class EmbeddedStore:
     async def set_schedule(self, schedule: Schedule) -> None:
         self._require_open()
         with self._host.turn():
-            self._topic(schedule.namespace, schedule.topic)
+            self._topics.at(schedule.namespace, schedule.topic)
             self._schedules.put(schedule)
         await self._host.synced()
 
@@ -448,52 +454,6 @@ class EmbeddedStore:
     def _require_open(self) -> None:
         if self._is_draining:
             raise JobsDrainingError("the service is stopping")
-
-    def _topic(self, namespace: str, topic: str) -> Topic:
-        """Return a topic, inside a turn; create it and its namespace if there is none."""
-        found = self._topics.get((namespace, topic))
-        if found is not None and not found.queue.deleted:
-            return found
-        vhost = self._host.make_vhost(namespace)
-        queue = vhost.queues.get(topic)
-        if queue is None:
-            queue = vhost.declare_queue(topic, durable=True, arguments=TOPIC_ARGUMENTS)
-        return self._enter(vhost, queue)
-
-    def _known(self, namespace: str, topic: str) -> Topic | None:
-        """Return a topic; None where it does not exist."""
-        found = self._topics.get((namespace, topic))
-        if found is not None and not found.queue.deleted:
-            return found
-        vhost = self._host.broker.vhosts.get(namespace)
-        queue = vhost.queues.get(topic) if vhost is not None else None
-        if vhost is None or queue is None:
-            return None
-        with self._host.turn():
-            return self._enter(vhost, queue)
-
-    def _enter(self, vhost: Vhost, queue: Queue) -> Topic:
-        key = (vhost.name, queue.name)
-        old = self._topics.pop(key, None)
-        if old is not None:
-            old.close()
-        if isinstance(queue, Stream) or queue.owner is not None:
-            kind = "a stream" if isinstance(queue, Stream) else "an exclusive queue"
-            raise JobsInvalidError(f"{queue.name} is {kind}, which cannot be a topic", "topic")
-        settings = self._read_settings(*key)
-        self._topics[key] = Topic(self._host, self._ids, vhost, queue, settings)
-        return self._topics[key]
-
-    def _all_topics(self, namespace: str | None) -> Iterable[Topic]:
-        """Return every topic: queues declared for jobs, and queues that jobs calls have used."""
-        for vhost in list(self._host.broker.vhosts.values()):
-            if namespace is not None and vhost.name != namespace:
-                continue
-            for queue in list(vhost.queues.values()):
-                if queue.settings.has_jobs or (vhost.name, queue.name) in self._topics:
-                    topic = self._known(vhost.name, queue.name)
-                    if topic is not None:
-                        yield topic
 
     def _open_fair_lines(self, namespace: str, topic: str) -> None:
         """Open the fair lines of a topic that had them before the restart."""

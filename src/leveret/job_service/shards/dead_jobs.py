@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from leveret.job_model import BATCH_BYTES_MAX, Job
-from leveret.job_service.shards.tables import Tables, read_job
+from leveret.job_service.shards.tables import SHOWN_BYTES, Tables, read_job
 from leveret.job_service.shards.topic_name import TopicName
 
 SLICE: Final = 1_000  # jobs that one statement changes
 _DEAD: Final = "namespace = $1 AND topic = $2 AND status = 'dead'"
 _LIST: Final = (
-    "SELECT i.* FROM (SELECT id, octet_length(payload) AS bytes,"
-    " sum(octet_length(payload)) OVER (ORDER BY id) AS bytes_so_far FROM"
-    f" (SELECT id, payload FROM items WHERE {_DEAD} AND id > $3 ORDER BY id LIMIT $4) AS d) AS f"
+    "SELECT i.* FROM (SELECT id, bytes, sum(bytes) OVER (ORDER BY id) AS bytes_so_far FROM"
+    f" (SELECT id, {SHOWN_BYTES} AS bytes FROM items WHERE {_DEAD} AND id > $3 ORDER BY id"
+    " LIMIT $4) AS d) AS f"
     f" JOIN items i ON i.id = f.id WHERE f.bytes_so_far - f.bytes < {BATCH_BYTES_MAX}"
     " ORDER BY i.id"
 )

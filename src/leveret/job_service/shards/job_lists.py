@@ -1,7 +1,7 @@
 """Lists of the jobs of a topic by state, page by page, for operators. They change nothing.
 
 The cursor of a page holds the columns by which the list is ordered, of its last job. A page has at
-most `BATCH_BYTES_MAX` bytes of payloads, or one job more.
+most `BATCH_BYTES_MAX` bytes of payloads and failures, or one job more.
 """
 
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from leveret.job_model import BATCH_BYTES_MAX, PRIORITY_MAX, PRIORITY_MIN, Job
 from leveret.job_service.list_cursor import bad_cursor, decode_cursor, encode_cursor
-from leveret.job_service.shards.tables import Tables, read_job
+from leveret.job_service.shards.tables import SHOWN_BYTES, Tables, read_job
 from leveret.job_service.shards.timestamps import from_us, to_ms, to_us
 from leveret.job_service.shards.topic_name import TopicName
 
@@ -39,12 +39,11 @@ def _statement(state: str, is_continued: bool) -> str:
         places = ", ".join(f"${5 + number}" for number in range(len(_ORDERS[state])))
         where += f" AND ({order}) > ({places})"
     return (
-        "SELECT * FROM (SELECT *, sum(octet_length(payload)) OVER (ORDER BY place)"
-        " - octet_length(payload) AS bytes_before FROM"
-        f" (SELECT *, row_number() OVER (ORDER BY {order}) AS place,"
+        "SELECT * FROM (SELECT *, sum(bytes) OVER (ORDER BY place) AS bytes_so_far FROM"
+        f" (SELECT *, row_number() OVER (ORDER BY {order}) AS place, {SHOWN_BYTES} AS bytes,"
         " coalesce($4, now()) AS asked_at FROM items"
         f" WHERE namespace = $1 AND topic = $2 AND {where} ORDER BY {order} LIMIT $3) AS f) AS g"
-        f" WHERE bytes_before < {BATCH_BYTES_MAX} ORDER BY place"
+        f" WHERE bytes_so_far - bytes < {BATCH_BYTES_MAX} ORDER BY place"
     )
 
 
@@ -67,7 +66,7 @@ class JobLists:
         sql = (_NEXT if key else _FIRST)[state]
         rows = await self._read(topic, sql, limit, self._tables.given_time(), *key)
         jobs = [read_job(row, to_ms(row["asked_at"])) for row in rows]
-        is_cut = sum(len(job.payload) for job in jobs) >= BATCH_BYTES_MAX
+        is_cut = bool(rows) and rows[-1]["bytes_so_far"] >= BATCH_BYTES_MAX
         return jobs, _write_key(state, rows[-1]) if is_cut or len(jobs) == limit else ""
 
 

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, Final
 
 from leveret.job_model import Handle, Outcome
+from leveret.job_service.kept_errors import kept_error
 from leveret.job_service.shards import statements
 from leveret.job_service.shards.background.note_writer import NoteWriter
 from leveret.job_service.shards.background.prefetcher import DONE, UNKNOWN, Prefetcher
@@ -22,7 +23,7 @@ from leveret.job_service.shards.prefetched_job import QuickAcks
 from leveret.job_service.shards.ready_signals import ReadySignals
 from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.table_updates import TableUpdater
-from leveret.job_service.shards.tables import Tables, cut_error, handle_columns, outcomes_of
+from leveret.job_service.shards.tables import Tables, handle_columns, outcomes_of
 from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 
@@ -132,7 +133,7 @@ class Settler:
         delay_ms: int | None,
         is_dead: bool,
     ) -> list[Outcome]:
-        kept, given = cut_error(error), self._tables.given_time()
+        kept, given = kept_error(error), self._tables.given_time()
         if is_dead:
             rows = await self._settle(topic, statements.NACK_DEAD, handles, kept, given)
         else:

@@ -4,12 +4,12 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from leveret.errors import JobsUnavailableError
-from leveret.job_model import ERROR_BYTES_MAX, Failure, Handle, Job, LeasedJob, Outcome
+from leveret.job_model import Failure, Handle, Job, LeasedJob, Outcome
 from leveret.job_service.shards.buffered_job import BufferedJob
 from leveret.job_service.shards.insert_limit import InsertLimit
 from leveret.job_service.shards.routing import slot_of, to_signed
@@ -30,6 +30,9 @@ _PUT_PLAIN = (
     " $6::TEXT::BIGINT[], $7::TEXT::BIGINT[], $8::BYTEA[],"
     " coalesce($9, now()), coalesce($9, now()) + $10 * INTERVAL '1 ms', $11)"
 )
+# Bytes of a row that a list shows: a job of one byte may have 80 KiB of failures. Joined with an
+# empty list they are not compressed. Their length as text would take PostgreSQL seconds.
+SHOWN_BYTES: Final = "octet_length(payload) + pg_column_size(failures || '[]'::JSONB)"
 # The states of the API. A prefetched job (`leased`) is ready: no worker is known to have it.
 _STATES = {"leased": "ready", "processing": "leased"}
 
@@ -209,9 +212,3 @@ def handle_columns(handles: list[Handle]) -> tuple[list[int], list[int | None]]:
 
 def outcomes_of(rows: list[Any]) -> list[Outcome]:
     return [Outcome(row["outcome"]) for row in rows]
-
-
-def cut_error(text: str) -> str:
-    """Cut an error to its limit, and replace characters that PostgreSQL cannot store."""
-    cut = text.encode("utf-8", "replace")[:ERROR_BYTES_MAX]
-    return cut.decode("utf-8", "ignore").replace("\0", "\N{REPLACEMENT CHARACTER}")
