@@ -154,7 +154,14 @@ class JobsInvalidError(JobsError):
 
 
 class JobsUnavailableError(JobsError):
-    """Redis, a shard or a log does not answer; the text names which."""
+    """Redis, a shard or a log does not answer; the text names which.
+
+    Clients get `public_text`, which may lack the address of a server and the cause.
+    """
+
+    def __init__(self, text: str, public_text: str = "") -> None:
+        super().__init__(text)
+        self.public_text = public_text or text
 
 
 class JobsDrainingError(JobsError):

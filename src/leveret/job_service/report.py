@@ -11,6 +11,7 @@ class ServerReport:
     """One server that the store needs: a shard, or Redis."""
 
     name: str  # its kind and address, without the password
+    public_name: str  # its kind and number, for clients
     is_shard: bool
     is_up: bool
     was_up: bool  # it has answered since the start of the node

@@ -296,6 +296,8 @@ def error_response(fault: LeveretError) -> Response:
         headers["Retry-After"] = str(RETRY_AFTER_S)
     if isinstance(fault, JobsInvalidError):
         return problem(status, str(fault), fault.item, fault.field, headers)
+    if isinstance(fault, JobsUnavailableError):
+        return problem(status, fault.public_text, headers=headers)
     return problem(status, str(fault), headers=headers)
 
 

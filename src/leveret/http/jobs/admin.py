@@ -203,9 +203,8 @@ async def get_stats(call: Call) -> Response:
 def _missing(call: Call) -> dict[str, str]:
     """Return the header that names the shards whose topics a list lacks."""
     servers = call.store.report().servers
-    down = [server.fault() for server in servers if server.is_shard and not server.is_up]
-    shown = "; ".join(down).encode("ascii", "replace").decode()
-    return {MISSING: "".join(c if c.isprintable() else " " for c in shown)} if down else {}
+    down = [server.public_name for server in servers if server.is_shard and not server.is_up]
+    return {MISSING: ", ".join(down)} if down else {}
 
 
 async def list_schedules(call: Call) -> Response:

@@ -99,7 +99,7 @@ async def _count_all(
             shard.require()
             rows = await shard.fetch_within(COUNT_MS_MAX, _STATS, namespace, given)
         except JobsUnavailableError as error:
-            missing[shard.index] = str(error)
+            missing[shard.index] = error.public_text
             continue
         for row in rows:
             topic = row["namespace"], row["topic"]
@@ -117,7 +117,7 @@ def _missing(routes: ShardMap, topic: TopicName, missing: dict[int, str]) -> str
     try:
         return missing.get(routes.shard_of(topic).index, "")
     except JobsUnavailableError as error:
-        return str(error)
+        return error.public_text
 
 
 def _empty_stats(topic: TopicName, counts: Counts) -> TopicStats:

@@ -392,6 +392,8 @@ class Enqueuer:
                     given.update(await self._tables.put(shard, jobs))
             except JobsError as error:
                 await self._take_back(new)
+                if isinstance(error, JobsUnavailableError):
+                    raise
                 raise JobsUnavailableError(str(error)) from error
             self._wal.settle(job.id for job in new)
             self._keys_past_redis |= any(job.idempotency_key is not None for job in new)

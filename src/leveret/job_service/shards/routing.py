@@ -66,9 +66,7 @@ class ShardMap:
 
     def shard_of(self, topic: TopicName) -> Shard:
         if not self.is_loaded:
-            raise JobsUnavailableError(
-                f"{self._shards[0].name}, which has the shard map, does not answer"
-            )
+            raise self._shards[0].health.error("has the shard map, and does not answer")
         index = self._index(topic)
         if index >= len(self._shards):
             raise JobsUnavailableError(

@@ -15,6 +15,10 @@ from leveret.job_service.shards.sql.loader import CLOCK_SKEW_MS_MAX
 SLOWED_MS_MIN: Final = 1_000  # from which a clock that is slowed down is told
 TRAVEL_MS_MAX: Final = 5_000  # of a question and its answer, unless the clock was set meanwhile
 
+# What a server does, in errors of calls.
+NO_ANSWER: Final = "does not answer"
+REFUSES_CHANGES: Final = "refuses changes"
+
 log = logging.getLogger(__name__)
 
 
@@ -27,8 +31,9 @@ class Time(Protocol):
 class ServerHealth:
     """The breaker of a server, and the skew of its clock."""
 
-    def __init__(self, name: str, *, is_skew_measured: bool) -> None:
-        self.name: Final = name
+    def __init__(self, name: str, address: str, *, is_skew_measured: bool) -> None:
+        self.name: Final = f"{name} ({address})"
+        self.public_name: Final = name
         self._is_skew_measured = is_skew_measured
         self.is_up = False
         self.was_up = False  # it has answered since the start of the node
@@ -43,8 +48,12 @@ class ServerHealth:
     def require(self) -> None:
         """Raise unless the server is known to answer."""
         if not self.is_up:
-            cause = f": {self.cause}" if self.cause else ""
-            raise JobsUnavailableError(f"{self.name} does not answer{cause}")
+            raise self.error(NO_ANSWER, self.cause)
+
+    def error(self, what: str, cause: str = "") -> JobsUnavailableError:
+        """Return the error of a call. Its client is told neither the address nor the cause."""
+        text = f"{self.name} {what}" + (f": {cause}" if cause else "")
+        return JobsUnavailableError(text, f"{self.public_name} {what}")
 
     def on_up(self) -> None:
         if not self.is_up:
@@ -73,7 +82,7 @@ class ServerHealth:
     def require_changes(self) -> None:
         """Raise if the server is known to refuse changes."""
         if self.write_refusal:
-            raise JobsUnavailableError(f"{self.name} refuses changes: {self.write_refusal}")
+            raise self.error(REFUSES_CHANGES, self.write_refusal)
 
     def note_time(self, asked_ms: int, answered_ms: int, server_ms: int) -> None:
         """Calculate the skew from one request for the time of the server."""
@@ -119,12 +128,13 @@ class ServerHealth:
         """Raise if the clocks of node and server differ by too much to make ids and leases."""
         refusal = self.skew_refusal()
         if refusal:
-            raise JobsUnavailableError(refusal)
+            raise JobsUnavailableError(refusal, refusal.replace(self.name, self.public_name))
 
 
 def server_report(health: ServerHealth, *, is_shard: bool) -> ServerReport:
     return ServerReport(
         name=health.name,
+        public_name=health.public_name,
         is_shard=is_shard,
         is_up=health.is_up,
         was_up=health.was_up,

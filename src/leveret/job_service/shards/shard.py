@@ -32,7 +32,7 @@ from leveret.job_service.shards.connecting import connect, pooler_error, shown_a
 from leveret.job_service.shards.countdown import Deadline
 from leveret.job_service.shards.due_times import DueTimes
 from leveret.job_service.shards.migration import migrate
-from leveret.job_service.shards.server_health import ServerHealth, Time
+from leveret.job_service.shards.server_health import NO_ANSWER, ServerHealth, Time
 from leveret.job_service.shards.settings import ShardsSettings
 from leveret.job_service.shards.sql.loader import DUE_CHANNEL, READY_CHANNEL, TOPIC_STOPPED
 from leveret.job_service.shards.timestamps import to_ms
@@ -72,8 +72,10 @@ class Shard:
         self._dsn = dsn
         self._settings = settings
         self._clock = clock
-        self.name: Final = f"shard {index} ({shown_address(dsn)})"
-        self.health: Final = ServerHealth(self.name, is_skew_measured=not settings.is_time_given)
+        self.health: Final = ServerHealth(
+            f"shard {index}", shown_address(dsn), is_skew_measured=not settings.is_time_given
+        )
+        self.name: Final = self.health.name
         self._is_migrated = False
         self.due: Final = DueTimes()
         self._is_used = True  # by a client's call, since the last probe
@@ -164,7 +166,7 @@ class Shard:
 
         found = await self.run(try_to)
         if found is None:
-            raise JobsUnavailableError(f"{self.name} has too many jobs to count in {most_ms} ms")
+            raise self.health.error(f"has too many jobs to count in {most_ms} ms")
         return found
 
     async def run(self, work: Work[Answer]) -> Answer:
@@ -176,7 +178,7 @@ class Shard:
                 log.info("%s ended a transaction, which is tried again: %s", self.name, error)
             except _StoodStillError:
                 log.info("%s is asked again: this node stood still meanwhile", self.name)
-        raise JobsUnavailableError(f"{self.name} is too busy with conflicting transactions")
+        raise self.health.error("is too busy with conflicting transactions")
 
     async def _run_once(self, work: Work[Answer]) -> Answer:
         self.require()
@@ -189,7 +191,7 @@ class Shard:
             if isinstance(error, asyncpg.QueryCanceledError) and deadline.stood_still:
                 raise _StoodStillError from error
             self._open_breaker(error)
-            raise JobsUnavailableError(f"{self.name} does not answer: {_reason(error)}") from error
+            raise self.health.error(NO_ANSWER, _reason(error)) from error
         except _CONFLICT_ERRORS:
             raise
         except asyncpg.PostgresError as error:
@@ -203,7 +205,7 @@ class Shard:
                 self._note_write_refusal(READ_ONLY)
             else:
                 log.warning("%s refuses a statement: %s", self.name, error)
-            raise JobsUnavailableError(f"{self.name} refuses: {_reason(error)}") from error
+            raise self.health.error("refuses", _reason(error)) from error
 
     def _note_write_refusal(self, cause: str) -> None:
         """Note why a statement was refused. Probes find out when that is over."""

@@ -51,7 +51,7 @@ class TableUpdater:
         try:
             await flusher.flush(topic)
         except TimeoutError as error:
-            raise JobsUnavailableError(f"{flusher.shard.name} is too slow") from error
+            raise flusher.shard.health.error("is too slow") from error
 
     async def flush_all(self) -> None:
         """Flush the buffers of all topics whose shard answers."""

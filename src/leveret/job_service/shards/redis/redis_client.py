@@ -41,7 +41,7 @@ from leveret.job_service.shards.redis.prefetch_keys import (
     topic_of,
 )
 from leveret.job_service.shards.redis.scripts import load_script
-from leveret.job_service.shards.server_health import ServerHealth, Time
+from leveret.job_service.shards.server_health import NO_ANSWER, ServerHealth, Time
 from leveret.job_service.shards.settings import FLUSH_READ, ShardsSettings
 from leveret.job_service.shards.topic_name import TopicName
 
@@ -63,7 +63,7 @@ class RedisClient:
         self._buffer_max: Final = b"%d" % settings.buffer_max
         self._clock = clock
         parts = urlsplit(url)
-        self.name: Final = f"redis ({parts.hostname or 'local'}:{parts.port or 6379})"
+        address = f"{parts.hostname or 'local'}:{parts.port or 6379}"
         # `_ask` limits the time. With `socket_timeout` the library loses cancellations on
         # Python 3.11.
         try:
@@ -80,7 +80,10 @@ class RedisClient:
                 f"jobs_redis: the options after ? in the address cannot be used: {error}"
             ) from error
         self._redis: Any = Redis.from_pool(pool)
-        self.health: Final = ServerHealth(self.name, is_skew_measured=not settings.is_time_given)
+        self.health: Final = ServerHealth(
+            "redis", address, is_skew_measured=not settings.is_time_given
+        )
+        self.name: Final = self.health.name
         self.on_up: Callable[[], Awaitable[None]] | None = None
         self._pipelined = PipelinedConnection(pool, settings.deadline_s)
         # Large answers and long scripts, which no enqueue shall wait for.
@@ -116,11 +119,11 @@ class RedisClient:
     def _error_of(self, error: Exception) -> Exception:
         """Return the error for the caller; open the breaker where Redis does not answer."""
         if isinstance(error, ResponseError):  # out of memory, read-only, loading
-            return JobsUnavailableError(f"{self.name} refuses: {_refusal(error)}")
+            return self.health.error("refuses", _refusal(error))
         if isinstance(error, (RedisError, OSError, TimeoutError)):
             cause = _cause(error)
             self.health.on_down(cause)
-            return JobsUnavailableError(f"{self.name} does not answer: {cause}")
+            return self.health.error(NO_ANSWER, cause)
         return error
 
     async def probe(self) -> None:
