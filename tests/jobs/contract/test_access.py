@@ -454,3 +454,20 @@ def test_the_longest_backoff_cannot_be_below_the_first(api: Api) -> None:
     api.set_topic(TOPIC, backoff_ms_max=50)  # below the default of the first, which is not in force
     refused(api.call("PUT", path, {"backoff_ms": 51}), "backoff_ms_max")
     assert api.get(path).body["backoff_ms"] == 50
+
+
+def test_a_body_that_a_call_does_not_take_is_refused(api: Api) -> None:
+    api.enqueue(TOPIC, b"1", b"2")
+    path = f"/dequeue?namespace={api.namespace}&topic={TOPIC}"
+    answer = api.call("GET", path, {"limit": 1})
+    assert answer.status == 400
+    assert answer.body["detail"] == "this call takes no body; its parameters are in the query"
+    assert len(api.dequeue(TOPIC)) == 2
+    assert api.call("DELETE", f"/schedules/{api.namespace}/s", {}).status == 400
+
+
+def test_a_query_with_too_many_parameters_is_refused_before_it_is_read(api: Api) -> None:
+    path = f"/dequeue?namespace={api.namespace}&topic={TOPIC}"
+    answer = api.call("GET", path + "&" * 20_000)
+    assert answer.status == 400
+    assert answer.body["detail"] == "the query has more than 32 parameters"

@@ -179,24 +179,26 @@ def job_operation(
     summary: str,
     *,
     query: tuple[Query, ...] = (),
+    body: Any = None,
     **more: Any,
 ) -> Operation:
     """Return an operation of the service: its handler is called for an admitted call only."""
     return Operation(
         method=method,
         path=path,
-        handler=_with_checks(handler, query),
+        handler=_with_checks(handler, query, takes_body=body is not None),
         summary=summary,
         group="jobs",
         access=Access.JOB_TOKEN,
         query=query,
+        body=body,
         failure_media=MEDIA,
         **{"failures": REFUSALS, "is_audited": False, **more},
     )
 
 
 def _with_checks(
-    handler: JobHandler, query: tuple[Query, ...]
+    handler: JobHandler, query: tuple[Query, ...], *, takes_body: bool
 ) -> Callable[[Request], Awaitable[Response]]:
     """Wrap a handler: check access and query, and answer errors as problem documents."""
     known = names_of(query)
@@ -206,6 +208,8 @@ def _with_checks(
             access = await _access_of(request)
             set_actor(request, access.identity, access.user)
             parameters = read_parameters(request.scope["query_string"], known)
+            if not takes_body and _has_body(request.scope["headers"]):
+                raise JobsInvalidError("this call takes no body; its parameters are in the query")
             store: Store = await node_of(request).jobs.store()
             return await handler(Call(request, parameters, store, access))
         except CallRefusedError as fault:
@@ -216,6 +220,14 @@ def _with_checks(
             return error_response(fault)
 
     return answer
+
+
+def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Return whether a request has a body, which may be empty if it comes in chunks."""
+    return any(
+        (name == b"content-length" and value.strip(b"0 ")) or name == b"transfer-encoding"
+        for name, value in headers
+    )
 
 
 def names_of(query: tuple[Query, ...]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from leveret.errors import JobsInvalidError
 from leveret.job_service import limits
 from leveret.shortened import shortened
 
+PARAMETERS_MAX: Final = 32  # in a query; a request may have 60,000, which take 0.1 s
 _NAME_CHARS_MAX: Final = 100  # of an unknown parameter, as it is quoted
 
 Parameters = Mapping[str, str]
@@ -22,6 +23,8 @@ def read_parameters(query: bytes, known: tuple[str, ...]) -> Parameters:
     found: dict[str, str] = {}
     if not query:
         return found
+    if query.count(b"&") >= PARAMETERS_MAX:
+        raise JobsInvalidError(f"the query has more than {PARAMETERS_MAX} parameters")
     try:
         pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict")
     except UnicodeDecodeError:
