@@ -318,3 +318,37 @@ def test_ranks_of_idle_fair_keys_are_forgotten(deployment: Deployment) -> None:
             assert await drain(store, "t") == [b"late"]
 
     asyncio.run(main())
+
+
+_COUNTING = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND wait_event_type = 'Lock' AND query LIKE '%sum(jobs)%' AND pid <> pg_backend_pid()"
+)
+
+
+def test_many_statistics_use_one_connection_at_a_time(deployment: Deployment) -> None:
+    """With many jobs, 64 calls would keep all connections busy: the shard would count as down."""
+
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            await store.enqueue([new(HERE)])
+            await store.stats("n")  # the job is in its table
+            locking = await asyncpg.connect(deployment.dsns[0], timeout=WITHIN_S)
+            watching = await asyncpg.connect(deployment.dsns[0], timeout=WITHIN_S)
+            transaction = locking.transaction()
+            await transaction.start()
+            await locking.execute("LOCK TABLE items IN ACCESS EXCLUSIVE MODE")
+            async with asyncio.TaskGroup() as group:
+                calls = [group.create_task(store.stats("n")) for _ in range(20)]
+                try:
+                    while await watching.fetchval(_COUNTING) == 0 and not calls[0].done():
+                        pass
+                    seen = [await watching.fetchval(_COUNTING) for _ in range(50)]
+                finally:
+                    await transaction.rollback()
+                    await locking.close()
+                    await watching.close()
+            assert max(seen) <= 1
+            assert {len(call.result()) for call in calls} == {1}
+
+    asyncio.run(main())

@@ -61,6 +61,7 @@ from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.shards.wal import Wal
 from leveret.job_service.store import OnEnqueued, QuickTakes
+from leveret.slices import FairLock
 
 POLL_S: Final = 0.05  # between two tries to drain
 
@@ -91,6 +92,7 @@ class ShardsStore:
         self._tables = Tables(clock, settings, random)
         self._signals = ReadySignals()
         self._counters = Counters()
+        self._counting = FairLock()
         self._id_generator = IdGenerator(self._redis, self._shards, settings, random)
         self._enqueuer = Enqueuer(
             self._redis, self._shards, self._routes, self._tables, self._wal, self._id_generator
@@ -430,8 +432,15 @@ class ShardsStore:
         await self._prefetcher.try_to_take_back((namespace, topic))  # leased by the old settings
 
     async def stats(self, namespace: str | None) -> list[TopicStats]:
-        """Return statistics of every topic that has jobs or that this node has served."""
+        """Return statistics of every topic that has jobs or that this node has served.
 
+        With many jobs that takes seconds on a connection, and there are few connections. So one
+        count runs at a time, and namespaces take turns.
+        """
+        async with self._counting.held(namespace or ""):
+            return await self._count(namespace)
+
+    async def _count(self, namespace: str | None) -> list[TopicStats]:
         def is_asked(topic: TopicName) -> bool:
             is_up = any(each.is_up and self._routes.is_on(topic, each) for each in self._shards)
             return is_up and (namespace is None or topic[0] == namespace)
