@@ -326,3 +326,30 @@ def test_no_topic_is_created_while_the_node_has_no_room() -> None:
         assert await store.dequeue("/", "old", 1, None, 0) == []
 
     asyncio.run(script())
+
+
+def test_each_search_lets_other_work_run_first() -> None:
+    """A batch may have a thousand jobs that do not exist, each with a search of its own."""
+
+    async def script() -> None:
+        host = SlowHost()
+        host.on_disk.set()
+        store = EmbeddedStore(host)
+        await store.enqueue([NewJob(namespace="/", topic="t", payload=b"")])
+        passes = 0
+
+        async def count_passes() -> None:
+            nonlocal passes
+            while True:
+                passes += 1
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as group:
+            counting = group.create_task(count_passes())
+            for number in range(50):
+                before = passes
+                assert await store.ack("/", "t", [Handle(number + 1)]) == [Outcome.UNKNOWN]
+                assert passes > before
+            counting.cancel()
+
+    asyncio.run(script())

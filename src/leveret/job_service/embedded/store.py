@@ -99,9 +99,14 @@ class EmbeddedStore:
             return [topic.session]
         return self._host.sessions()
 
-    def _slices(self, namespace: str | None) -> Slices:
-        """Return slices of the event loop; namespaces take turns."""
-        return Slices(self._share, namespace or "")
+    async def _slices(self, namespace: str | None) -> Slices:
+        """Return slices of the event loop. Namespaces take turns, also for the first slice.
+
+        A batch may search for a thousand jobs, each in a slice that is not over.
+        """
+        slices = Slices(self._share, namespace or "")
+        await slices.rest()
+        return slices
 
     def creates_queue(self, namespace: str, topic: str) -> bool:
         vhost = self._host.broker.vhosts.get(namespace)
@@ -306,7 +311,7 @@ class EmbeddedStore:
     async def _existing(self, topic: Topic, ids: list[int]) -> set[int]:
         """Return the jobs that are ready, scheduled, or held by a consumer over AMQP."""
         place = topic.vhost, topic.queue
-        slices = self._slices(topic.vhost.name)
+        slices = await self._slices(topic.vhost.name)
         there = set(await find_jobs(*place, ids, slices))
         left = [id for id in ids if id not in there]
         return there | set(await find_leased_jobs(*place, left, self._holders(topic), slices))
@@ -342,7 +347,7 @@ class EmbeddedStore:
         if found is None:
             return [Outcome.UNKNOWN] * len(ids)
         place = found.vhost, found.queue
-        slices = self._slices(namespace)
+        slices = await self._slices(namespace)
         seqs = await find_jobs(*place, ids, slices)
         left = [id for id in ids if id not in seqs]
         held = await find_leased_jobs(*place, left, self._holders(found), slices)
@@ -362,10 +367,10 @@ class EmbeddedStore:
         found = self._topics.known(namespace, topic)
         if found is None:
             return None
+        slices = await self._slices(namespace)
         lease = found.leases.get(id)
         if lease is not None:
             return lease.envelope.job(LEASED, lease.message.body, lease.expires_ms)
-        slices = self._slices(namespace)
         message = await find_job(found.vhost, found.queue, id, slices)
         if message is not None:
             envelope = read_envelope(message.message, found.queue)
@@ -382,7 +387,7 @@ class EmbeddedStore:
         found = self._topics.known(namespace, topic)
         if found is None:
             return [], ""
-        slices = self._slices(namespace)
+        slices = await self._slices(namespace)
         if state == LEASED:
             return await list_leased(found, self._holders(found), limit, after, slices)
         return await list_waiting(found, state, limit, after, slices)
@@ -391,7 +396,7 @@ class EmbeddedStore:
         found = self._topics.known(namespace, topic)
         if found is None:
             return []
-        return await dead_jobs.list_dead(found, after_id, limit, self._slices(namespace))
+        return await dead_jobs.list_dead(found, after_id, limit, await self._slices(namespace))
 
     async def redrive(self, namespace: str, topic: str, ids: list[int] | None) -> int:
         return await self._each_dead(namespace, topic, ids, dead_jobs.redrive)
@@ -410,7 +415,7 @@ class EmbeddedStore:
         found = self._topics.known(namespace, topic)
         if found is None:
             return 0
-        slices = self._slices(namespace)
+        slices = await self._slices(namespace)
         return await dead_jobs.change_dead(self._host, found, ids, change, slices)
 
     async def settings(self, namespace: str, topic: str) -> TopicSettings:
@@ -424,7 +429,7 @@ class EmbeddedStore:
         await self._host.synced()
 
     async def stats(self, namespace: str | None) -> list[TopicStats]:
-        slices = self._slices(namespace)
+        slices = await self._slices(namespace)
         return [topic.stats() async for topic in self._topics.all(namespace, slices)]
 
     def report(self) -> StoreReport:
