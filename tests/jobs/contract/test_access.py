@@ -462,7 +462,9 @@ def test_a_body_that_a_call_does_not_take_is_refused(api: Api) -> None:
     answer = api.call("GET", path, {"limit": 1})
     assert answer.status == 400
     assert answer.body["detail"] == "this call takes no body; its parameters are in the query"
-    assert len(api.dequeue(TOPIC)) == 2
+    chunked = {"Transfer-Encoding": "chunked"}
+    assert api.call("GET", path, b"2\r\n{}\r\n0\r\n\r\n", chunked).status == 400
+    assert len(api.call("GET", path, b"0\r\n\r\n", chunked).body) == 2, "an empty one is none"
     assert api.call("DELETE", f"/schedules/{api.namespace}/s", {}).status == 400
 
 

@@ -208,7 +208,7 @@ def _with_checks(
             access = await _access_of(request)
             set_actor(request, access.identity, access.user)
             parameters = read_parameters(request.scope["query_string"], known)
-            if not takes_body and _has_body(request.scope["headers"]):
+            if not takes_body and await _has_body(request):
                 raise JobsInvalidError("this call takes no body; its parameters are in the query")
             store: Store = await node_of(request).jobs.store()
             return await handler(Call(request, parameters, store, access))
@@ -222,12 +222,14 @@ def _with_checks(
     return answer
 
 
-def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Return whether a request has a body, which may be empty if it comes in chunks."""
-    return any(
-        (name == b"content-length" and value.strip(b"0 ")) or name == b"transfer-encoding"
-        for name, value in headers
-    )
+async def _has_body(request: Request) -> bool:
+    """Return whether a request has a body. One that comes in chunks is read: it may be empty."""
+    for name, value in request.scope["headers"]:
+        if name == b"content-length":
+            return bool(value.strip(b"0 "))
+        if name == b"transfer-encoding":
+            return bool(await whole_body(request))
+    return False
 
 
 def names_of(query: tuple[Query, ...]) -> tuple[str, ...]:
