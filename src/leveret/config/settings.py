@@ -437,7 +437,8 @@ class Settings:
         pattern=r"(https?://\S+)?",
         metavar="URL",
     )
-    # Where each option was given: flag, environment variable, or file with line and key.
+    # Maps an option to the place where it was given: a flag, an environment variable, or a line of
+    # a file with its key.
     places: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def place(self, name: str) -> str:

@@ -15,7 +15,7 @@ from leveret.job_service.shards.sql.loader import CLOCK_SKEW_MS_MAX
 SLOWED_MS_MIN: Final = 1_000  # from which a clock that is slowed down is told
 TRAVEL_MS_MAX: Final = 5_000  # of a question and its answer, unless the clock was set meanwhile
 
-# What a server does, in errors of calls.
+# Errors of calls say one of these after the name of the server.
 NO_ANSWER: Final = "does not answer"
 REFUSES_CHANGES: Final = "refuses changes"
 
