@@ -46,7 +46,7 @@ def test_what_is_due_is_woken_until_the_turns_are_stopped() -> None:
 async def rings_after_a_step() -> tuple[float, bool]:
     """Set the machine's time to a timer's; return how long the loop waits, and if it rings."""
     wall_ns = [1_700_000_000 * 10**9]
-    clock = Clock(lambda: wall_ns[0])
+    clock = Clock(lambda: wall_ns[0], lambda: 0)
     broker = Broker(1)
     loop = asyncio.get_running_loop()
     turns = TurnRunner(broker, clock, loop)
