@@ -198,15 +198,15 @@ BUGS: Final = (
     Bug(
         "checkpoint named before it is synced",
         "storage/checkpoint.py",
-        "        file.sync()\n",
+        "        self._file.sync()\n",
         "",
         (_FILES + "test_power_lost_in_every_moment_of_a_start",),
     ),
     Bug(
         "older checkpoint removed before the name of the new one is safe",
         "storage/checkpoint.py",
-        '    disk.rename(name + ".new", name)\n    disk.sync_folder()\n',
-        '    disk.rename(name + ".new", name)\n',
+        "        self._disk.sync_folder()\n",
+        "",
         (_FILES + "test_power_lost_in_every_moment_of_a_new_file",),
     ),
     Bug(

@@ -49,15 +49,28 @@ def first_block(data: bytes) -> int:
     return int.from_bytes(data[HEAD_BYTES + 8 : HEAD_BYTES + BLOCK_HEAD_BYTES], "big")
 
 
+class BlockHead:
+    """Computes the head of a block whose records come in parts."""
+
+    def __init__(self, number: int) -> None:
+        self.size: int = 0  # bytes of the records so far
+        self._shown = number.to_bytes(8, "big")
+        self._crc: int = crc32(self._shown)
+
+    def add(self, pieces: list[bytes]) -> None:
+        for piece in pieces:
+            self._crc = crc32(piece, self._crc)
+            self.size += len(piece)
+
+    def encode(self) -> bytes:
+        assert 0 < self.size <= BLOCK_BYTES_MAX
+        return self.size.to_bytes(4, "big") + self._crc.to_bytes(4, "big") + self._shown
+
+
 def encode_block_head(pieces: list[bytes], number: int) -> bytes:
-    shown = number.to_bytes(8, "big")
-    crc = crc32(shown)
-    size = 0
-    for piece in pieces:
-        crc = crc32(piece, crc)
-        size += len(piece)
-    assert 0 < size <= BLOCK_BYTES_MAX
-    return size.to_bytes(4, "big") + crc.to_bytes(4, "big") + shown
+    head = BlockHead(number)
+    head.add(pieces)
+    return head.encode()
 
 
 def block_end(data: bytes, at: int, number: int) -> int:

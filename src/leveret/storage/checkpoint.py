@@ -19,12 +19,13 @@ start needs only messages.
 """
 
 import contextlib
-from typing import Final
+from typing import Final, Self
 
 from leveret.journal.records import FILES
 from leveret.storage.blocks import (
     BLOCK_HEAD_BYTES,
     HEAD_BYTES,
+    BlockHead,
     block_end,
     check_head,
     encode_block_head,
@@ -113,14 +114,50 @@ def write_index(disk: Disk, number: int, index: bytes) -> None:
 
 def write_whole(disk: Disk, name: str, number: int, pieces: list[bytes]) -> None:
     """Write a file atomically: after a crash it exists whole or not at all."""
-    file = disk.create(name + ".new")
-    try:
-        file.write(whole_file(number, pieces), 0)
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(name + ".new", name)
-    disk.sync_folder()
+    with WholeFile(disk, name, number) as file:
+        file.add(pieces)
+        file.finish()
+
+
+class WholeFile:
+    """Writes a file with one block atomically, in parts, so that no part must wait in memory."""
+
+    def __init__(self, disk: Disk, name: str, number: int) -> None:
+        self._disk = disk
+        self._name = name
+        self._number = number
+        self._file = disk.create(name + ".new")
+        self._block = BlockHead(ONLY_BLOCK)
+        self._is_finished = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._file.close()
+        if not self._is_finished:
+            with contextlib.suppress(OSError):
+                self._disk.remove(self._name + ".new")
+
+    @property
+    def size(self) -> int:
+        """The bytes that were added."""
+        return self._block.size
+
+    def add(self, pieces: list[bytes]) -> None:
+        at = HEAD_BYTES + BLOCK_HEAD_BYTES + self._block.size
+        self._block.add(pieces)
+        self._file.write(pieces, at)
+
+    def finish(self) -> None:
+        """Make what was added a file of the data directory."""
+        if self._block.size == 0:
+            self.add([_NOTHING])
+        self._file.write([encode_head(self._number), self._block.encode()], 0)
+        self._file.sync()
+        self._disk.rename(self._name + ".new", self._name)
+        self._is_finished = True
+        self._disk.sync_folder()
 
 
 def whole_file(number: int, pieces: list[bytes]) -> list[bytes]:

@@ -4,14 +4,14 @@ from typing import Final
 
 from librt.strings import BytesWriter
 
-from leveret.heap import give_back_memory
 from leveret.storage.block_reader import BlockCursor
 from leveret.storage.block_records import index_block
-from leveret.storage.checkpoint import write_index
-from leveret.storage.disk import Disk, is_full
+from leveret.storage.checkpoint import WholeFile
+from leveret.storage.disk import Disk, DiskFile, is_full
 from leveret.storage.file_names import index_name, log_name
 
-LONG_BYTES: Final = 1024 * 1024  # the memory of an index of this size is worth giving back
+# An index is written in parts of this size. The C library would keep the memory of a whole one.
+PART_BYTES: Final = 1024 * 1024
 
 
 def index_full_file(disk: Disk, number: int, first: int) -> None:
@@ -22,25 +22,29 @@ def index_full_file(disk: Disk, number: int, first: int) -> None:
     """
     if index_name(number) in disk.names():
         return
-    writer = BytesWriter()
     file = disk.open(log_name(number))
     try:
-        cursor = BlockCursor(file)
-        at = cursor.at
-        while block := cursor.take(first):
-            index_block(writer, block, at)
-            at = cursor.at
-            first += 1
-        if at != file.size():
-            return  # the file is damaged: a recovery reads the file itself, and reports it
-    finally:
-        file.close()
-    index = writer.getvalue()
-    try:
-        write_index(disk, number, index)
+        with WholeFile(disk, index_name(number), number) as index:
+            if _write_entries(file, first, index) and index.size > 0:
+                index.finish()
     except OSError as fault:
         if not is_full(fault):
             raise
-    if len(index) > LONG_BYTES:
-        del writer, index
-        give_back_memory()
+    finally:
+        file.close()
+
+
+def _write_entries(file: DiskFile, first: int, index: WholeFile) -> bool:
+    """Return False if the file is damaged: a recovery reads the file itself, and reports it."""
+    cursor = BlockCursor(file)
+    writer = BytesWriter()
+    at = cursor.at
+    while block := cursor.take(first):
+        index_block(writer, block, at)
+        if len(writer) >= PART_BYTES:
+            index.add([writer.getvalue()])
+            writer = BytesWriter()
+        at = cursor.at
+        first += 1
+    index.add([writer.getvalue()])
+    return at == file.size()
