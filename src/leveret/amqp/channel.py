@@ -24,7 +24,7 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.reader import MethodReader
 from leveret.amqp.reply_codes import NO_ROUTE
-from leveret.amqp.writer import MethodWriter
+from leveret.amqp.writer import MethodWriter, signed16
 from leveret.auth import WRITE
 from leveret.engine.commands.content import Content
 from leveret.engine.commands.publishing import (
@@ -355,7 +355,7 @@ class Channel(Session):
         method = MethodWriter(BASIC_RETURN).short(NO_ROUTE).short_string("NO_ROUTE")
         method.short_string(route.address.exchange).short_string(route.address.routing_key)
         self.connection.send(self.number, method)
-        self.connection.send_content(self.number, content.header, body)
+        self.connection.send_content(signed16(self.number), content.header, body)
 
     def on_ack(self, tag: i64, multiple: bool) -> None:
         if self.unsent:  # a peer that guesses tags may ack a delivery that is not sent yet

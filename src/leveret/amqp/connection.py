@@ -232,10 +232,8 @@ class Connection(ConnectionState):
                 break
             size = i64(read_i32_be(data, at + 3)) & 0xFFFFFFFF
             kind: i64 = data[at]
-            self._frame_end = end
-            self.last_method = 0
             if size > self.frame_max:
-                self.last_number = 0
+                self._blame_connection(end)
                 raise too_large(kind, size, self.frame_max - FRAME_OVERHEAD)
             stop = at + _FRAME_HEAD + size
             if stop >= end:
@@ -250,13 +248,13 @@ class Connection(ConnectionState):
             number = i64(read_i16_be(data, at + 1)) & 0xFFFF
             start = at + _FRAME_HEAD
             if data[stop] != FRAME_END:
-                self.last_number = 0
+                self._blame_connection(end)
                 raise bad_end(kind, data[start:stop], data[stop])
             at = stop + 1
-            self._frame_end = at
             if kind == FRAME_METHOD and size < 4 and self.state != CLOSING:
-                self.last_number = 0
+                self._blame_connection(at)
                 raise unknown_frame(kind, data[start:stop])
+            self._frame_end = at
             channel = self.last_channel
             if channel is None or number != self.last_number:
                 channel = self.find_channel(number)
@@ -278,6 +276,12 @@ class Connection(ConnectionState):
                 return end if self.state == CLOSED else at
         self.needed = _FRAME_HEAD
         return at
+
+    def _blame_connection(self, frame_end: i64) -> None:
+        """Note that an error closes the connection, not a channel, and names no method."""
+        self.last_number = 0
+        self.last_method = 0
+        self._frame_end = frame_end
 
     def _begin_body(self, data: bytes, at: i64, size: i64) -> bool:
         """Return True if an incomplete body frame can be taken piece by piece.
@@ -310,11 +314,10 @@ class Connection(ConnectionState):
             self._body_channel = channel
         at += size
         if self._body_left == 1 and at < end:
-            self._frame_end = end
             self._body_left = 0
             self._body_channel = None
             if data[at] != FRAME_END:
-                self.last_number = 0
+                self._blame_connection(end)
                 raise bad_end(FRAME_BODY, b"", data[at])
             at += 1
             self._frame_end = at
@@ -332,7 +335,8 @@ class Connection(ConnectionState):
         self.last_method = method
         if method == BASIC_PUBLISH:
             self.publishes += 1
-            self.publisher = channel
+            if self.publisher is not channel:
+                self.publisher = channel
             channel.on_publish(data[start:stop])
         elif method == BASIC_ACK and stop - start == 13:
             channel.on_ack(read_i64_be(data, start + 4), (data[start + 12] & 1) != 0)

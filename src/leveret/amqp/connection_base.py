@@ -347,10 +347,12 @@ class ConnectionBase(Outlet):
         if not self._is_dirty:
             self.mark()
 
-    def send_content(self, channel: i64, header: bytes, body: bytes) -> None:
-        """Append a content header and the body, in frames of at most `frame_max` bytes."""
+    def send_content(self, number: i16, header: bytes, body: bytes) -> None:
+        """Append a content header and the body, in frames of at most `frame_max` bytes.
+
+        `number` is that of the channel, as `signed16` returns it.
+        """
         writer = self._writer
-        number = signed16(channel)
         writer.append(2)
         write_i16_be(writer, number)
         write_i32_be(writer, i32(len(header)))
@@ -401,7 +403,7 @@ class ConnectionBase(Outlet):
         header = message.header
         if message.flags & COUNTED:
             header = counted_header(message)
-        self.send_content(channel, header, message.body)
+        self.send_content(number, header, message.body)
         if not self._is_dirty:
             self.mark()
 

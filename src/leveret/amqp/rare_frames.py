@@ -36,6 +36,7 @@ from leveret.errors import ChannelError, NotAllowedError
 
 def on_unexpected(connection: ConnectionState, channel: Channel, kind: i64, payload: bytes) -> None:
     """Handle a frame that an open channel does not expect now: a heartbeat, or an error."""
+    connection.last_method = 0
     if kind == FRAME_HEARTBEAT:
         on_heartbeat(connection, channel.number, payload)
     if kind != FRAME_HEADER and kind != FRAME_BODY:
@@ -49,6 +50,7 @@ def on_unexpected(connection: ConnectionState, channel: Channel, kind: i64, payl
 
 def on_other_frame(connection: ConnectionState, kind: i64, number: i64, payload: bytes) -> None:
     """Handle a frame on channel 0, on a channel that is not open, or on one that is closing."""
+    connection.last_method = 0
     if kind == FRAME_HEARTBEAT:
         on_heartbeat(connection, number, payload)
     elif connection.state == CLOSING:

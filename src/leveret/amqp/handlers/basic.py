@@ -13,7 +13,7 @@ from leveret.amqp.methods import (
     BASIC_RECOVER_OK,
 )
 from leveret.amqp.reader import MethodReader
-from leveret.amqp.writer import MethodWriter
+from leveret.amqp.writer import MethodWriter, signed16
 from leveret.auth import READ
 from leveret.engine.commands.consuming import cancel, consume, get, require_new_tag, set_prefetch
 from leveret.engine.commands.dead_letter import counted_header
@@ -137,7 +137,7 @@ def on_get(channel: Channel, reader: MethodReader) -> None:
     method.short_string(address.exchange).short_string(address.routing_key)
     channel.reply(method.long(queue.ready.count))
     header = counted_header(message) if message.flags & COUNTED else message.header
-    connection.send_content(channel.number, header, message.body)
+    connection.send_content(signed16(channel.number), header, message.body)
     connection.credit -= len(header) + len(message.body) + DELIVERY_BYTES
     connection.is_full = connection.credit <= 0
 

@@ -113,11 +113,15 @@ class Line:
             assert first is not None
             if not self.returned or first.rank < self.returned[0][0]:
                 fresh[at] = None
-                try:
-                    self._advance(at + 1)
-                except Exception:
-                    fresh[at] = first
-                    raise
+                front = at + 1
+                if front < len(fresh) and front < _COMPACT_AT:
+                    self.at = front  # most messages end here
+                else:
+                    try:
+                        self._advance(front)
+                    except Exception:
+                        fresh[at] = first
+                        raise
                 self.fresh_bytes -= len(first.body) + len(first.header)
                 return first
         message = heappop(self.returned)[1]

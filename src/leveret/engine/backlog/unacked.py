@@ -60,16 +60,22 @@ class Unacked:
             if message is not None:
                 self.count -= 1
             return message
-        if index >= len(self.ring):
+        ring = self.ring
+        end: i64 = len(ring)
+        if index >= end:
             return None
-        message = self.ring[index]
+        message = ring[index]
         if message is not None:
-            self.ring[index] = None
+            ring[index] = None
             self.count -= 1
+            head = index + 1
+            if index == self.head and head < end and head < _COMPACT_AT and ring[head] is not None:
+                self.head = head  # most acks end here
+                return message
             try:
                 if index == self.head:
-                    self._advance(index + 1)
-                elif len(self.ring) >= _SPARSE_AT:
+                    self._advance(head)
+                elif end >= _SPARSE_AT:
                     self._thin()
             except Exception:
                 self.restore(message)

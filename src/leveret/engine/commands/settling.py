@@ -37,7 +37,7 @@ def ack(slots: Slots, session: Session, tag: i64, *, multiple: bool) -> None:
         session.acked += len(messages)
         try:
             for message in messages:
-                _ack_one(slots, message)
+                _ack_one(slots, message, is_moved=False)
         except Exception:
             _restore(session, messages)
             raise
@@ -45,7 +45,7 @@ def ack(slots: Slots, session: Session, tag: i64, *, multiple: bool) -> None:
         message = _take_one(session, tag)
         session.acked += 1
         try:
-            _ack_one(slots, message)
+            _ack_one(slots, message, is_moved=False)
         except Exception:
             _restore(session, [message])
             raise
@@ -54,20 +54,17 @@ def ack(slots: Slots, session: Session, tag: i64, *, multiple: bool) -> None:
 def ack_taken(slots: Slots, messages: list[Message]) -> None:
     """Acknowledge messages that were taken from their session, in the block of this turn."""
     for message in messages:
-        if message.queue != _NO_QUEUE:
-            queue = slots.queue(message.queue)
-            queue.ledger.hand_over(message)
-            _acked(slots, queue, message)
+        _ack_one(slots, message, is_moved=True)
 
 
-def _ack_one(slots: Slots, message: Message) -> None:
-    if message.queue != _NO_QUEUE:
-        queue = slots.queue(message.queue)
+def _ack_one(slots: Slots, message: Message, *, is_moved: bool) -> None:
+    if message.queue == _NO_QUEUE:
+        return
+    queue = slots.queue(message.queue)
+    if is_moved:
+        queue.ledger.hand_over(message)
+    else:
         queue.ledger.forget(message)
-        _acked(slots, queue, message)
-
-
-def _acked(slots: Slots, queue: Queue, message: Message) -> None:
     queue.acked += 1
     if queue.chronicle is not None:
         queue.note(ACKED, message, "")

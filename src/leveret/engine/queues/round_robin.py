@@ -77,16 +77,18 @@ class RoundRobin:
         for group in self.groups:
             members = group.members
             while members:
-                if group.at >= len(members):
-                    group.at = 0
-                consumer = members[group.at]
+                at = group.at
+                if at >= len(members):
+                    at = 0
+                consumer = members[at]
                 if consumer.session.outlet.credit <= 0:
                     consumer.session.outlet.starved.append(consumer)
                 elif consumer.has_room():
-                    group.at += 1
+                    group.at = at + 1
                     return consumer
                 consumer.suspended = True
-                members.pop(group.at)
+                members.pop(at)
+                group.at = at
         return None
 
     def _group(self, priority: i64) -> PriorityGroup:
