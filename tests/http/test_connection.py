@@ -65,7 +65,13 @@ class QuickCalls(FastPath):
         super().__init__(unused, dict.fromkeys([b"/enqueue"]), RequestCounts())  # type: ignore[arg-type]
         self.open: list[Callable[[bytes], None]] = []
 
-    def begin(self, head: Head, body: bytes, send: Callable[[bytes], None]) -> bool:
+    def begin(
+        self,
+        head: Head,
+        body: bytes,
+        send: Callable[[bytes], None],
+        answer_by_task: Callable[[], None],
+    ) -> bool:
         self.open.append(send)
         return True
 

@@ -1,5 +1,6 @@
 """Calls with a token: which are quick calls, and that their answers equal those of uvicorn."""
 
+import asyncio
 import json
 import re
 import socket
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 
 from leveret.http.framework.node import NodeView
-from leveret.http.jobs.quick_calls import BODY_BYTES_MAX, QUICK_CALLS, QuickCall, Respond
+from leveret.http.jobs.quick_calls import BODY_BYTES_MAX, QUICK_CALLS, Decline, QuickCall, Respond
 from leveret.job_service.embedded.store import EmbeddedStore
 from leveret.testing.broker import RunningBroker, broker
 
+LATE_S = 0.05  # time for the next request to arrive
 Answer = tuple[int, dict[str, str], bytes]
 # A request with an Expect header goes to uvicorn, even if the header has no effect.
 TO_UVICORN = "Expect: nothing\r\n"
@@ -45,8 +47,10 @@ def begun(peer: "Peer", monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def noting(call: QuickCall, found: list[bool]) -> QuickCall:
-    def note(node: NodeView, token: str, query: bytes, body: bytes, respond: Respond) -> bool:
-        is_begun = call(node, token, query, body, respond)
+    def note(
+        node: NodeView, token: str, query: bytes, body: bytes, respond: Respond, decline: Decline
+    ) -> bool:
+        is_begun = call(node, token, query, body, respond, decline)
         found.append(is_begun)
         return is_begun
 
@@ -280,6 +284,34 @@ def test_acks_that_a_task_must_answer_are_declined_and_change_nothing(
     assert answer[0] == status
     if answer[0] != 200:
         assert take(peer, topic, first)[0] == 200, "it was not acked before"
+
+
+def test_a_call_that_is_declined_late_is_answered_by_a_task(
+    server: RunningBroker, peer: Peer, begun: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = "late"
+    for _ in range(2):
+        peer.ask(job(topic))
+    done = handle(topic, take(peer, topic))
+    monkeypatch.setattr(EmbeddedStore, "begin_take", decline_late)
+    begun.clear()
+    line = f"POST /dequeue?namespace=lane&topic={topic}&limit=1"
+    peer.send(peer.request(json.dumps([done]).encode(), line=line))
+    peer.send(peer.request(b"nonsense"))  # waits for the answer to the first request
+    status, _, body = peer.answer()
+    assert peer.answer()[0] == 400
+    assert (status, json.loads(body)["acked"]) == (200, [{"outcome": "done"}])
+    assert json.loads(body)["jobs"]
+    assert begun == [True, False]
+    assert server.node.view.metrics.requests.running == 0
+    assert server.node.http is not None
+    assert server.node.http.buffered_bytes() == 0
+
+
+def decline_late(*arguments: Any, may_find_none: bool) -> bool:
+    on_done = arguments[-1]
+    asyncio.get_running_loop().call_later(LATE_S, on_done, None)
+    return True
 
 
 def test_a_topic_that_limits_its_leases_has_no_quick_takes(

@@ -52,7 +52,7 @@ class AckedAndTaken(NamedTuple):
 
 
 OnEnqueued = Callable[[Enqueued | Exception], None]
-OnTaken = Callable[[AckedAndTaken | Exception], None]
+OnTaken = Callable[[AckedAndTaken | Exception | None], None]
 
 
 def tell_end(
@@ -67,34 +67,8 @@ def tell_end(
     on_done(found if fault is None else fault)
 
 
-class QuickTakes(Protocol):
-    """Takes without a task."""
-
-    def begin_take(
-        self,
-        namespace: str,
-        topic: str,
-        handles: list[Handle],
-        limit: int,
-        lease_ms: int | None,
-        on_done: OnTaken,
-        *,
-        may_find_none: bool,
-    ) -> bool:
-        """Begin `ack` and then `dequeue` without a wait and without a task.
-
-        Call `on_done` with the result or error. Return False, with nothing changed, if `ack` and
-        `dequeue` have to be called: always, unless `may_find_none`, if no job would be leased.
-        Raise an error that is known at once.
-        """
-
-
 class Store(Protocol):
     """Jobs by namespace and topic. Namespaces and topics are created on first use."""
-
-    @property
-    def quick_takes(self) -> QuickTakes | None:
-        """Takes without a task; None if every take needs one."""
 
     @property
     def begins_batches(self) -> bool:
@@ -127,16 +101,26 @@ class Store(Protocol):
         `lease_ms` None: the lease of the topic.
         """
 
-    async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]: ...
+    def begin_take(
+        self,
+        namespace: str,
+        topic: str,
+        handles: list[Handle],
+        limit: int,
+        lease_ms: int | None,
+        on_done: OnTaken,
+        *,
+        may_find_none: bool,
+    ) -> bool:
+        """Begin `ack` and then `dequeue`, in one step, without a wait and without a task.
 
-    async def ack_and_dequeue(
-        self, namespace: str, topic: str, handles: list[Handle], limit: int, lease_ms: int | None
-    ) -> tuple[list[Outcome], list[LeasedJob]] | None:
-        """Do `ack` and `dequeue` in one step, without a wait.
-
-        Return None, with nothing changed, if they have to be called. If the acks are done and no
-        job can be leased because of an error, return no job.
+        Call `on_done` with the result or error; with None if nothing has changed, and `ack` and
+        `dequeue` have to be called. Return False if that is known at once. It is so, unless
+        `may_find_none`, if no job would be leased. If the acks are done, and then no job can be
+        leased because of an error, the result has no job. Raise an error that is known at once.
         """
+
+    async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]: ...
 
     async def nack(
         self,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from leveret.job_model import LeasedJob, Outcome
+from leveret.job_model import Handle, LeasedJob, Outcome
 from leveret.job_service.shards import ShardsStore
 from leveret.job_service.shards.background.own_acks import OwnAcks
 from leveret.job_service.shards.redis.redis_client import RedisClient
@@ -13,6 +13,7 @@ from leveret.job_service.shards.sql.loader import (
     PREFETCH_MARGIN_MS,
     PREFETCH_OFFERED_MS,
 )
+from leveret.job_service.store import AckedAndTaken
 from tests.jobs.shards.deployment import (
     LEASE_MS,
     Deployment,
@@ -68,6 +69,19 @@ async def quick_ack(store: ShardsStore, jobs: list[LeasedJob], topic: str = "t")
     """Ack jobs; only Redis learns of it."""
     assert await store.ack("n", topic, handles(jobs)) == [Outcome.DONE] * len(jobs)
     assert ("n", topic) in store._notes.topics
+
+
+async def acked_and_taken(
+    store: ShardsStore, acks: list[Handle], limit: int = 1
+) -> AckedAndTaken | None:
+    """Ack jobs of the topic "t" and take others in one step; None if that is not possible."""
+    told: asyncio.Future[AckedAndTaken | Exception | None]
+    told = asyncio.get_running_loop().create_future()
+    if not store.begin_take("n", "t", acks, limit, LEASE_MS, told.set_result, may_find_none=False):
+        return None
+    found = await told
+    assert not isinstance(found, Exception)
+    return found
 
 
 async def job_count(deployment: Deployment) -> int:

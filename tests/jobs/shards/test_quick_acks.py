@@ -19,6 +19,7 @@ from leveret.job_service.shards.sql.loader import (
 from leveret.testing import ManualClock
 from tests.jobs.shards.acks import (
     OVER_MS,
+    acked_and_taken,
     announce,
     is_up_again,
     is_written,
@@ -39,6 +40,7 @@ from tests.jobs.shards.deployment import (
     drain,
     eventually,
     handles,
+    new,
     topic_on,
 )
 from tools.services import Postgres, RedisServer
@@ -68,7 +70,7 @@ def test_an_ack_takes_the_next_job_along(deployment: Deployment) -> None:
             jobs = await taken(store, 1, more=2)
             before = await deployment.last_statement()
             for payload in (b"1", b"2"):
-                both = await store.ack_and_dequeue(*TOPIC, handles(jobs), 1, LEASE_MS)
+                both = await acked_and_taken(store, handles(jobs))
                 assert both is not None
                 outcomes, jobs = both
                 assert outcomes == [Outcome.DONE]
@@ -76,22 +78,23 @@ def test_an_ack_takes_the_next_job_along(deployment: Deployment) -> None:
             assert await deployment.last_statement() == before
             assert (await store.stats("n"))[0].acked == 2
             # The list is empty: an ack and a dequeue are two calls.
-            assert await store.ack_and_dequeue(*TOPIC, handles(jobs), 1, LEASE_MS) is None
+            assert await acked_and_taken(store, handles(jobs)) is None
             await quick_ack(store, jobs)
             assert await drain(store, "t") == []
 
     asyncio.run(main())
 
 
-def test_no_job_is_taken_if_the_shard_must_be_asked(deployment: Deployment) -> None:
+def test_nothing_is_changed_if_the_shard_must_be_asked(deployment: Deployment) -> None:
     async def main() -> None:
         async with deployment.node(settings=QUIET) as store:
             (job,) = await taken(store, 1, more=1)
             wrong = [Handle(job.id, job.token - 1), Handle(job.id, job.token)]
-            both = await store.ack_and_dequeue(*TOPIC, wrong, 1, LEASE_MS)
-            assert both is not None
-            assert both[0] == [Outcome.UNKNOWN, Outcome.DONE]
-            assert [job.payload for job in both[1]] == [b"1"]  # by a call of its own
+            assert await acked_and_taken(store, wrong) is None
+            assert await job_count(deployment) == 2
+            assert not store._notes.topics
+            assert await store.ack(*TOPIC, wrong) == [Outcome.UNKNOWN, Outcome.DONE]
+            assert [job.payload for job in await store.dequeue(*TOPIC, 1, LEASE_MS, 0)] == [b"1"]
 
     asyncio.run(main())
 
@@ -226,7 +229,7 @@ def test_an_ack_by_the_policy_always_asks_the_shard(deployment: Deployment) -> N
     async def main() -> None:
         async with deployment.node(settings=always) as store:
             jobs = await taken(store, 1, more=1)
-            assert await store.ack_and_dequeue(*TOPIC, handles(jobs), 1, LEASE_MS) is None
+            assert await acked_and_taken(store, handles(jobs)) is None
             assert await store.ack(*TOPIC, handles(jobs)) == [Outcome.DONE]
             assert await job_count(deployment) == 1
 
@@ -402,6 +405,57 @@ def test_a_silent_redis_makes_no_error_of_an_ack(deployment: Deployment) -> None
                 assert await store.ack(*TOPIC, handles(jobs[1:])) == [Outcome.DONE]
                 assert await deployment.is_empty("items")
                 line.flow()
+
+    asyncio.run(main())
+
+
+def test_a_silent_redis_makes_no_error_of_an_ack_that_takes_the_next_job(
+    deployment: Deployment,
+) -> None:
+    short = msgspec.structs.replace(QUIET, deadline_s=1.5)
+
+    async def main() -> None:
+        async with redis_behind_a_line(deployment) as (line, place):
+            async with place.node(settings=short) as store:
+                jobs = await taken(store, 1, more=1)
+                await store.enqueue([new(payload=b"more")])
+                await store._updater.flush(TOPIC)
+                line.stall()
+                both = await acked_and_taken(store, handles(jobs))
+                assert both is not None
+                assert both.outcomes == [Outcome.DONE]
+                assert [job.payload for job in both.jobs] == [b"more"]
+                line.flow()
+
+    asyncio.run(main())
+
+
+def test_an_ack_without_its_script_changes_nothing_and_is_done_later(
+    deployment: Deployment,
+) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            jobs = await taken(store, 1, more=1)
+            await store._redis._redis.script_flush()
+            assert await acked_and_taken(store, handles(jobs)) is None
+            await quick_ack(store, jobs)
+            assert await acked_and_taken(store, []) is not None
+
+    asyncio.run(main())
+
+
+def test_an_ack_that_takes_some_listed_jobs_takes_others_of_the_table(
+    deployment: Deployment,
+) -> None:
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            jobs = await taken(store, 1, more=1)
+            await store.enqueue([new(payload=b"more")])
+            await store._updater.flush(TOPIC)
+            both = await acked_and_taken(store, handles(jobs), limit=2)
+            assert both is not None
+            assert both.outcomes == [Outcome.DONE]
+            assert [job.payload for job in both.jobs] == [b"1", b"more"]
 
     asyncio.run(main())
 

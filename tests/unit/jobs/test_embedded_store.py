@@ -203,7 +203,7 @@ def test_a_call_that_is_declined_has_changed_nothing() -> None:
     asyncio.run(script())
 
 
-def refuse(found: AckedAndTaken | Exception) -> None:
+def refuse(found: AckedAndTaken | Exception | None) -> None:
     raise AssertionError("the call was declined")
 
 

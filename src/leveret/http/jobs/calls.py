@@ -144,10 +144,9 @@ async def ack_and_dequeue(call: Call) -> Response:
     """
     data = await call.whole_body(BODY_BYTES_MAX)
     done, wanted = acked_and_wanted_jobs(call, data, call.request.scope["query_string"])
-    found, jobs = await _ack_and_take(call, done, wanted)
+    found = await _settle_each(call, done, _acked, READ) if done else []
     try:
-        if not jobs:
-            jobs = await _take(call, wanted)
+        jobs = await _take(call, wanted)
     except (LeveretError, CallRefusedError) as fault:
         if not done:
             raise
@@ -159,24 +158,6 @@ async def ack_and_dequeue(call: Call) -> Response:
 def acked_and_leased(found: list[tuple[Outcome, int]], jobs: list[LeasedJob]) -> AckedAndLeased:
     results = [settle_result(*one) for one in found]
     return AckedAndLeased(results, [leased_job_info(job) for job in jobs])
-
-
-async def _ack_and_take(
-    call: Call, done: list[HandleBody], wanted: "WantedJobs"
-) -> tuple[list[tuple[Outcome, int]], list[LeasedJob]]:
-    """Ack jobs. Take the next ones too if the store does both in one step."""
-    if not done:
-        return [], []
-    handles = settled_handles(call, done, READ)
-    if not are_acked_together(done, handles, wanted):
-        return await _settle_each(call, done, _acked, READ), []
-    place = wanted.namespace, wanted.topic
-    both = await call.store.ack_and_dequeue(*place, handles, wanted.limit, wanted.lease_ms)
-    if both is not None:
-        outcomes, jobs = both
-    else:
-        outcomes, jobs = await call.store.ack(*place, handles), []
-    return [(outcome, 0) for outcome in outcomes], jobs
 
 
 class WantedJobs(NamedTuple):

@@ -1,8 +1,8 @@
 """Calls of the jobs API that need no task: nothing is awaited between the request and the store.
 
 A quick call answers good requests alone. It declines a request that is bad, refused or needs a
-wait, before anything has changed; the usual handler answers that request. Checks, bodies and
-answers are those of the usual handlers.
+wait, before anything has changed; the usual handler answers that request. It may find out only
+later that it has to decline. Checks, bodies and answers are those of the usual handlers.
 """
 
 import logging
@@ -26,7 +26,7 @@ from leveret.http.jobs.calls import (
     wanted_jobs,
 )
 from leveret.job_model import Enqueued, Handle
-from leveret.job_service.store import AckedAndTaken, QuickTakes
+from leveret.job_service.store import AckedAndTaken, Store
 
 # A larger body may hold many jobs. If the store declines them, the body is decoded twice. A store
 # that declines no enqueue has no limit.
@@ -40,11 +40,14 @@ _ENQUEUED: Final = b"jobs-known: %d\r\ncontent-length: %d\r\ncontent-type: appli
 _TAKEN: Final = b"content-length: %d\r\ncontent-type: application/json\r\n"
 
 Respond = Callable[[int, bytes, bytes], None]  # with the status, the header lines and the body
+Decline = Callable[[], None]  # lets the usual handler answer, instead of `Respond`
 # Begins a call with a token, a query and a body. Returns False, with nothing changed, to decline.
-QuickCall = Callable[[NodeView, str, bytes, bytes, Respond], bool]
+QuickCall = Callable[[NodeView, str, bytes, bytes, Respond, Decline], bool]
 
 
-def enqueue(node: NodeView, token: str, query: bytes, body: bytes, respond: Respond) -> bool:
+def enqueue(
+    node: NodeView, token: str, query: bytes, body: bytes, respond: Respond, _decline: Decline
+) -> bool:
     store = node.jobs.maybe_store()
     if store is None or query or (len(body) > BODY_BYTES_MAX and not store.begins_batches):
         return False
@@ -69,11 +72,11 @@ def enqueue(node: NodeView, token: str, query: bytes, body: bytes, respond: Resp
 
 
 def ack_and_dequeue(
-    node: NodeView, token: str, query: bytes, body: bytes, respond: Respond
+    node: NodeView, token: str, query: bytes, body: bytes, respond: Respond, decline: Decline
 ) -> bool:
     """Ack jobs of one topic and lease its next ones, if no call has to wait for that."""
     store = node.jobs.maybe_store()
-    if store is None or store.quick_takes is None or len(body) > BODY_BYTES_MAX:
+    if store is None or len(body) > BODY_BYTES_MAX:
         return False
     try:
         caller = Caller(node, store, token_access(node, token))
@@ -88,13 +91,15 @@ def ack_and_dequeue(
         acked = [(outcome, 0) for outcome in found.outcomes]
         return batch_status(acked), acked_and_leased(acked, found.jobs)
 
-    return _begin_take(store.quick_takes, wanted, handles, shown, respond)
+    return _begin_take(store, wanted, handles, shown, respond, decline)
 
 
-def dequeue(node: NodeView, token: str, query: bytes, body: bytes, respond: Respond) -> bool:
+def dequeue(
+    node: NodeView, token: str, query: bytes, body: bytes, respond: Respond, decline: Decline
+) -> bool:
     """Lease jobs, if the call does not have to wait for one."""
     store = node.jobs.maybe_store()
-    if store is None or store.quick_takes is None or body:
+    if store is None or body:
         return False
     try:
         wanted = wanted_jobs(Caller(node, store, token_access(node, token)), query)
@@ -104,20 +109,23 @@ def dequeue(node: NodeView, token: str, query: bytes, body: bytes, respond: Resp
     def shown(found: AckedAndTaken) -> tuple[int, object]:
         return 200, [leased_job_info(job) for job in found.jobs]
 
-    return _begin_take(store.quick_takes, wanted, [], shown, respond)
+    return _begin_take(store, wanted, [], shown, respond, decline)
 
 
 def _begin_take(
-    takes: QuickTakes,
+    store: Store,
     wanted: WantedJobs,
     handles: list[Handle],
     shown: Callable[[AckedAndTaken], tuple[int, object]],
     respond: Respond,
+    decline: Decline,
 ) -> bool:
     """Begin to ack and lease jobs. `shown` returns the status and the body of the answer."""
 
-    def on_done(found: AckedAndTaken | Exception) -> None:
-        if isinstance(found, AckedAndTaken):
+    def on_done(found: AckedAndTaken | Exception | None) -> None:
+        if found is None:
+            decline()
+        elif isinstance(found, AckedAndTaken):
             status, body = shown(found)
             taken = encode_json(body)
             respond(status, _TAKEN % len(taken), taken)
@@ -125,7 +133,7 @@ def _begin_take(
             _respond_failure(respond, found)
 
     try:
-        return takes.begin_take(
+        return store.begin_take(
             wanted.namespace,
             wanted.topic,
             handles,

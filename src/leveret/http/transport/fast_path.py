@@ -162,8 +162,17 @@ class FastPath:
         """Return who holds the rest of a body; None if the client may not send it yet."""
         return maybe_body_holder(self._app.state.node, head.headers)
 
-    def begin(self, head: Head, body: bytes, send: Callable[[bytes], None]) -> bool:
-        """Begin a quick call; call `send` with its answer. Return False to decline it."""
+    def begin(
+        self,
+        head: Head,
+        body: bytes,
+        send: Callable[[bytes], None],
+        answer_by_task: Callable[[], None],
+    ) -> bool:
+        """Begin a quick call; call `send` with its answer, or `answer_by_task` to decline it late.
+
+        Return False to decline it.
+        """
         node: NodeView = self._app.state.node
         call = QUICK_CALLS.get((head.method, head.path))
         if call is None or node.cluster is not None or not self._is_plain(head):
@@ -175,8 +184,12 @@ class FastPath:
             self._requests.note(head.method, status, time.perf_counter() - began_s)
             send(self._join(status, headers, body))
 
+        def decline() -> None:
+            self._requests.running -= 1
+            answer_by_task()
+
         self._requests.running += 1
-        is_begun = call(node, head.token, head.query, body, respond)
+        is_begun = call(node, head.token, head.query, body, respond, decline)
         if not is_begun:
             self._requests.running -= 1
         return is_begun

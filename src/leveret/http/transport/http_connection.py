@@ -129,7 +129,12 @@ class HttpConnection(HttpToolsProtocol):
     def _is_quick(self, head: Head, body: bytes) -> bool:
         """Begin a quick call. Return False if a task must answer the request."""
         self._is_answering = True
-        if not self.fast_path.begin(head, body, self._send):
+
+        def answer_by_task() -> None:
+            self._body[:0] = body  # before what has come meanwhile
+            self._run(self._answer(head))
+
+        if not self.fast_path.begin(head, body, self._send, answer_by_task):
             self._is_answering = False
             return False
         if self._is_answering:  # it has no answer yet

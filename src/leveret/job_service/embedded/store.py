@@ -44,7 +44,7 @@ from leveret.job_service.embedded.schedules import Schedules
 from leveret.job_service.embedded.topic import Topic
 from leveret.job_service.embedded.topics import Topics
 from leveret.job_service.report import StoreReport
-from leveret.job_service.store import AckedAndTaken, OnEnqueued, OnTaken, QuickTakes
+from leveret.job_service.store import AckedAndTaken, OnEnqueued, OnTaken
 from leveret.slices import LoopShare, Slices
 
 
@@ -63,10 +63,6 @@ class EmbeddedStore:
         self._is_draining = False
         self._unsafe: set[int] = set()  # jobs that are not on disk yet
         self._share = LoopShare(lambda: int(host.broker.turn.now_ms))  # of all searches and lists
-
-    @property
-    def quick_takes(self) -> QuickTakes:
-        return self
 
     async def start(self) -> None:
         with self._host.turn():
@@ -258,11 +254,6 @@ class EmbeddedStore:
 
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:
         return await self._settle(namespace, topic, handles, Topic.ack)
-
-    async def ack_and_dequeue(
-        self, namespace: str, topic: str, handles: list[Handle], limit: int, lease_ms: int | None
-    ) -> tuple[list[Outcome], list[LeasedJob]] | None:
-        return None  # `begin_take` does what can be done in one step
 
     async def nack(
         self,

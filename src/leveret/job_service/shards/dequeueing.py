@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from leveret.errors import JobsDrainingError, JobsError, JobsUnavailableError
-from leveret.job_model import Handle, LeasedJob, Outcome
+from leveret.job_model import Handle, LeasedJob
 from leveret.job_service.shards import statements
 from leveret.job_service.shards.background.flusher import Flusher
 from leveret.job_service.shards.background.note_writer import NoteWriter
@@ -25,6 +25,7 @@ from leveret.job_service.shards.tables import Tables, read_leased_job, urgency_o
 from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.snowflake import first_of
+from leveret.job_service.store import AckedAndTaken, OnTaken
 
 _SERVE: Final = "SELECT leveret_serve($1, $2, $3::INT[], $4::BIGINT[])"
 
@@ -57,6 +58,7 @@ class Dequeuer:
         # Writes the jobs that Redis has of a topic to its table. True: prefetched jobs too.
         self._update_table = update_table
         self._claims = ClaimBatcher(self._claim)
+        self._unfinished_takes: set[asyncio.Task[None]] = set()
         self.is_draining = False  # if True, dequeues are refused
 
     async def dequeue(
@@ -77,34 +79,80 @@ class Dequeuer:
                 left_s = min(left_s, WAIT_POLL_S)
             await self._signals.wait(event, left_s)
 
-    async def ack_and_dequeue(
-        self, topic: TopicName, handles: list[Handle], limit: int, lease_ms: int | None
-    ) -> tuple[list[Outcome], list[LeasedJob]] | None:
-        """Ack jobs and lease the next ones by one call of Redis.
+    def begin_take(
+        self,
+        topic: TopicName,
+        handles: list[Handle],
+        limit: int,
+        lease_ms: int | None,
+        on_done: OnTaken,
+    ) -> bool:
+        """Begin to ack jobs and to lease the next ones by one call of Redis; see `Store`.
 
-        Return None, with nothing changed, if that cannot be done. If the acks are done and no job
-        can be leased because of an error, return no job.
+        A task goes on where that is not enough: the list has fewer jobs than wanted, or Redis does
+        not answer.
         """
-        acks = self._settler.quick_acks(topic, handles)
-        if acks is None or self.is_draining or not self._prefetcher.may_take(topic):
-            return None
         shard = self._routes.shard_of(topic)
-        if shard.health.skew_refusal():
-            return None
-        self._prefetcher.is_used(topic, limit)  # counts the call
+        if self.is_draining or not self._prefetcher.may_take(topic) or not shard.is_fresh:
+            return False
+        acks = self._settler.quick_acks(topic, handles) if handles else None
+        if (handles and acks is None) or not shard.is_up or shard.health.skew_refusal():
+            return False
+        shard.note_use()
+
+        def on_end(found: tuple[bytes, list[LeasedJob]] | Exception) -> None:
+            letters, jobs = (b"", []) if isinstance(found, Exception) else found
+            if isinstance(found, Exception):
+                log.info("prefetched jobs cannot be used, so the shard is asked: %s", found)
+            elif not jobs:
+                on_done(None)
+                return
+            self._prefetcher.is_used(topic, limit)  # counts the call
+            if len(jobs) == limit:
+                outcomes = self._settler.outcomes_of_quick_acks(topic, letters)
+                self._note_handed_out(topic, jobs, lease_ms)
+                on_done(AckedAndTaken(outcomes, jobs))
+                return
+            work = self._finish_take(topic, handles, letters, jobs, limit, lease_ms, on_done)
+            task = asyncio.get_running_loop().create_task(work, name="rest of a dequeue")
+            self._unfinished_takes.add(task)
+            task.add_done_callback(self._unfinished_takes.discard)
+
         least_urgent = self._flushers[shard.index].priority_behind(topic)
-        letters, jobs = await self._prefetcher.ack_and_take(
-            topic, acks, limit, lease_ms, least_urgent
-        )
-        outcomes = await self._settler.finish_acks(topic, handles, letters)
+        self._prefetcher.begin_take(topic, acks, limit, lease_ms, least_urgent, on_end)
+        return True
+
+    async def _finish_take(
+        self,
+        topic: TopicName,
+        handles: list[Handle],
+        letters: bytes,
+        jobs: list[LeasedJob],
+        limit: int,
+        lease_ms: int | None,
+        on_done: OnTaken,
+    ) -> None:
+        """Ask the shard for what Redis has not done, and call `on_done`.
+
+        If the acks are done and no job can be leased because of an error, tell no job.
+        """
         try:
-            if not jobs:
-                jobs = await self._claims.claim(topic, limit, lease_ms, may_leave=False)
-            else:
-                jobs = await self._complete(topic, jobs, limit, lease_ms)
-        except JobsError as error:
-            log.info("no job is leased after an ack: %s", error)
-        return outcomes, jobs
+            if not jobs:  # some may have been taken off the list
+                await self._prefetcher.try_to_take_back(topic)
+            outcomes = await self._settler.finish_acks(topic, handles, letters)
+            try:
+                if jobs:
+                    jobs = await self._complete(topic, jobs, limit, lease_ms)
+                else:
+                    jobs = await self._claims.claim(topic, limit, lease_ms, may_leave=False)
+            except JobsError as error:
+                if not handles:
+                    raise
+                log.info("no job is leased after an ack: %s", error)
+        except Exception as fault:
+            on_done(fault)
+        else:
+            on_done(AckedAndTaken(outcomes, jobs))
 
     async def _claim(self, topic: TopicName, limit: int, lease_ms: int | None) -> list[LeasedJob]:
         shard = self._routes.shard_of(topic)
@@ -130,9 +178,14 @@ class Dequeuer:
                     raise
                 log.info("a dequeue gets prefetched jobs alone: %s", error)
         if jobs:
-            self._counters.of(topic).handed_out += len(jobs)
-            self._prefetcher.refill(topic, lease_ms)
+            self._note_handed_out(topic, jobs, lease_ms)
         return jobs
+
+    def _note_handed_out(
+        self, topic: TopicName, jobs: list[LeasedJob], lease_ms: int | None
+    ) -> None:
+        self._counters.of(topic).handed_out += len(jobs)
+        self._prefetcher.refill(topic, lease_ms)
 
     async def _lease_directly(
         self, topic: TopicName, limit: int, lease_ms: int | None

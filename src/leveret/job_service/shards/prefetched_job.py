@@ -12,10 +12,11 @@ The note of a job that was handed out is `id token end_of_the_lease`, that of an
 """
 
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from leveret.job_model import LeasedJob
 from leveret.job_service.shards.timestamps import to_ms, to_timestamp
+from leveret.job_service.shards.topic_name import TopicName
 
 
 class QuickAcks(NamedTuple):
@@ -23,6 +24,31 @@ class QuickAcks(NamedTuple):
 
     notes: list[bytes]
     left_ms: int  # for which a lease must still last
+
+
+class PopRequest(NamedTuple):
+    """Jobs to ack, and prefetched jobs of the same topic to take, by one call of Redis."""
+
+    topic: TopicName
+    acks: QuickAcks | None
+    limit: int  # of jobs to take
+    lease_ms: int | None  # None: that of the topic
+    least_urgent: int  # the highest priority number that may be taken
+    now_ms: int  # the time of the shard
+    shard: int
+    run: bytes  # of Redis
+
+
+class Popped(NamedTuple):
+    """The answer of pop_prefetched.lua, which explains it."""
+
+    ended: bytes
+    left: int  # jobs on the list
+    outcomes: bytes  # a letter for each ack
+    entries: list[bytes]
+
+
+NOTHING_POPPED: Final = Popped(b"", 0, b"", [])  # nothing was changed
 
 
 class PrefetchedJob(NamedTuple):

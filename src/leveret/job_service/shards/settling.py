@@ -98,8 +98,7 @@ class Settler:
         acks = self.quick_acks(topic, handles)
         if acks is None:
             return await self._acks.ack(topic, handles)
-        letters, _ = await self._prefetcher.ack_and_take(topic, acks, 0)
-        return await self.finish_acks(topic, handles, letters)
+        return await self.finish_acks(topic, handles, await self._prefetcher.ack(topic, acks))
 
     def quick_acks(self, topic: TopicName, handles: list[Handle]) -> QuickAcks | None:
         """Return acks that Redis may take; None if the shard must be asked."""
@@ -112,11 +111,18 @@ class Settler:
         self, topic: TopicName, handles: list[Handle], letters: bytes
     ) -> list[Outcome]:
         """Return the outcome of each ack; ask the shard if Redis says so, or has said nothing."""
+        if not letters:
+            return await self._acks.ack(topic, handles) if handles else []
         self._counters.of(topic).acked += letters.count(DONE)
-        outcomes = [_OUTCOMES.get(letter) for letter in letters] or [None] * len(handles)
+        outcomes = [_OUTCOMES.get(letter) for letter in letters]
         left = [handle for handle, known in zip(handles, outcomes, strict=True) if known is None]
         found = iter(await self._acks.ack(topic, left) if left else [])
         return [next(found) if known is None else known for known in outcomes]
+
+    def outcomes_of_quick_acks(self, topic: TopicName, letters: bytes) -> list[Outcome]:
+        """Return the outcome of each ack, of which none must be asked of the shard."""
+        self._counters.of(topic).acked += letters.count(DONE)
+        return [_OUTCOMES[letter] for letter in letters]
 
     async def _ack(self, topic: TopicName, handles: list[Handle]) -> list[Outcome]:
         given = self._tables.given_time()

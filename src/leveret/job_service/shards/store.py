@@ -60,7 +60,7 @@ from leveret.job_service.shards.tables import (
 from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.shards.wal import Wal
-from leveret.job_service.store import OnEnqueued, QuickTakes
+from leveret.job_service.store import OnEnqueued, OnTaken
 from leveret.slices import FairLock
 
 POLL_S: Final = 0.05  # between two tries to drain
@@ -71,7 +71,6 @@ log = logging.getLogger(__name__)
 class ShardsStore:
     """The store of one node; `leveret.job_service.shards.open_store` makes one."""
 
-    quick_takes: QuickTakes | None = None
     begins_batches = False
 
     def __init__(
@@ -361,13 +360,22 @@ class ShardsStore:
     ) -> list[LeasedJob]:
         return await self._dequeuer.dequeue((namespace, topic), limit, lease_ms, wait_ms)
 
+    def begin_take(
+        self,
+        namespace: str,
+        topic: str,
+        handles: list[Handle],
+        limit: int,
+        lease_ms: int | None,
+        on_done: OnTaken,
+        *,
+        may_find_none: bool,
+    ) -> bool:
+        # Redis alone never knows that there is no job: that is left to `dequeue`.
+        return self._dequeuer.begin_take((namespace, topic), handles, limit, lease_ms, on_done)
+
     async def ack(self, namespace: str, topic: str, handles: list[Handle]) -> list[Outcome]:
         return await self._settler.ack((namespace, topic), handles)
-
-    async def ack_and_dequeue(
-        self, namespace: str, topic: str, handles: list[Handle], limit: int, lease_ms: int | None
-    ) -> tuple[list[Outcome], list[LeasedJob]] | None:
-        return await self._dequeuer.ack_and_dequeue((namespace, topic), handles, limit, lease_ms)
 
     async def nack(
         self,

@@ -21,6 +21,7 @@ notifies all nodes.
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final
 
 from redis.exceptions import ResponseError
@@ -30,6 +31,9 @@ from leveret.job_model import LeasedJob
 from leveret.job_service.shards import statements
 from leveret.job_service.shards.background.note_writer import NoteWriter
 from leveret.job_service.shards.prefetched_job import (
+    NOTHING_POPPED,
+    Popped,
+    PopRequest,
     QuickAcks,
     decode_prefetched,
     encode_prefetched,
@@ -53,6 +57,8 @@ DROP_S: Final = 1.0
 REFUSED_S: Final = 5.0  # without prefetching, after Redis has refused to list jobs
 
 log = logging.getLogger(__name__)
+
+OnTaken = Callable[[tuple[bytes, list[LeasedJob]] | Exception], None]
 
 
 class Prefetcher:
@@ -136,46 +142,82 @@ class Prefetcher:
         if not (self._redis.is_up and self._redis.run):
             self._left.pop(topic, None)
             return []
-        _, jobs = await self.ack_and_take(topic, None, limit, lease_ms, least_urgent)
-        return jobs
+        request = self._request(topic, None, limit, lease_ms, least_urgent)
+        return _leased(request, await self._answer(request))
 
-    async def ack_and_take(
+    async def ack(self, topic: TopicName, acks: QuickAcks) -> bytes:
+        """Ack jobs in Redis.
+
+        Return a letter for each: done (d), unknown (u), the shard must be asked (s), as it must be
+        if there are no letters.
+        """
+        request = self._request(topic, acks)
+        number = self._notes.begin(topic, request.now_ms)
+        popped = NOTHING_POPPED
+        try:
+            popped = await self._answer(request)
+        finally:
+            self._notes.end(topic, number, _accepted(acks, popped))
+        return popped.outcomes
+
+    def begin_take(
         self,
         topic: TopicName,
         acks: QuickAcks | None,
         limit: int,
+        lease_ms: int | None,
+        least_urgent: int,
+        on_end: OnTaken,
+    ) -> None:
+        """Begin to ack jobs and to take prefetched ones in one step, without a task.
+
+        Call `on_end` with the letters of the acks and the jobs, or with the error. Without a job
+        nothing has changed.
+        """
+        request = self._request(topic, acks, limit, lease_ms, least_urgent)
+        number = None if acks is None else self._notes.begin(topic, request.now_ms)
+
+        def on_popped(popped: Popped | Exception) -> None:
+            answered = NOTHING_POPPED if isinstance(popped, Exception) else popped
+            if number is not None:
+                self._notes.end(topic, number, _accepted(acks, answered))
+            if isinstance(popped, Exception):
+                on_end(popped)
+                return
+            if popped.entries:
+                self._set_left(topic, popped.left)
+            on_end((popped.outcomes, _leased(request, popped)))
+
+        self._redis.begin_pop(request, on_popped)
+
+    def _request(
+        self,
+        topic: TopicName,
+        acks: QuickAcks | None,
+        limit: int = 0,
         lease_ms: int | None = None,
         least_urgent: int = 0,
-    ) -> tuple[bytes, list[LeasedJob]]:
-        """Ack jobs in Redis, then take prefetched jobs, in one step.
-
-        Return a letter for each ack: done (d), unknown (u), the shard must be asked (s), as it must
-        be if there are no letters. No job is taken if the shard must be asked.
-        """
+    ) -> PopRequest:
         shard = self._routes.shard_of(topic)
         now_ms = shard.health.server_time_ms(self._tables.clock.now_ms())
-        number = None if acks is None else self._notes.begin(topic, now_ms)
-        accepted: list[bytes] = []
+        run = self._redis.run
+        return PopRequest(topic, acks, limit, lease_ms, least_urgent, now_ms, shard.index, run)
+
+    async def _answer(self, request: PopRequest) -> Popped:
+        """Return what Redis answers; nothing if it does not."""
+        topic = request.topic
         try:
-            ended, left, outcomes, entries = await self._redis.pop(
-                topic, limit, now_ms, lease_ms, least_urgent, shard.index, acks
-            )
-            if acks is not None:
-                letters = zip(acks.notes, outcomes, strict=True)
-                accepted = [note for note, letter in letters if letter == DONE]
+            popped = await self._redis.pop(request)
         except JobsUnavailableError as error:
             log.info("prefetched jobs cannot be used, so the shard is asked: %s", error)
-            if limit:
+            if request.limit:
                 await self.try_to_take_back(topic)
-            return b"", []
-        finally:
-            if number is not None:
-                self._notes.end(topic, number, accepted)
-        if limit or topic in self._left:  # the list of another node stays its own
-            self._set_left(topic, left)
-        if ended == b"old":
+            return NOTHING_POPPED
+        if request.limit or topic in self._left:  # the list of another node stays its own
+            self._set_left(topic, popped.left)
+        if popped.ended == b"old":
             await self.try_to_take_back(topic)
-        return outcomes, [decode_prefetched(entry).leased(now_ms, lease_ms) for entry in entries]
+        return popped
 
     async def drop_leases(self, topic: TopicName, ids: list[int]) -> bytes:
         """Let Redis forget leases, since the shard is asked to settle the jobs.
@@ -391,3 +433,16 @@ class Prefetcher:
         """Take back the jobs that this node has listed. Call it before the node stops."""
         for topic in list(self._left):
             await self.try_to_take_back(topic)
+
+
+def _accepted(acks: QuickAcks | None, popped: Popped) -> list[bytes]:
+    """Return the notes of the acks that Redis has accepted."""
+    if acks is None or not popped.outcomes:
+        return []
+    letters = zip(acks.notes, popped.outcomes, strict=True)
+    return [note for note, letter in letters if letter == DONE]
+
+
+def _leased(request: PopRequest, popped: Popped) -> list[LeasedJob]:
+    jobs = map(decode_prefetched, popped.entries)
+    return [job.leased(request.now_ms, request.lease_ms) for job in jobs]

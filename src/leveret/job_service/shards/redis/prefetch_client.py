@@ -1,8 +1,12 @@
 """The calls to Redis for prefetched jobs: their lists, leases, and notes of what became of them."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
-from leveret.job_service.shards.prefetched_job import QuickAcks
+from redis.exceptions import NoScriptError
+
+from leveret.job_service.shards.prefetched_job import NOTHING_POPPED, Popped, PopRequest
 from leveret.job_service.shards.redis import keys as redis_keys
 from leveret.job_service.shards.redis.prefetch_keys import (
     acked_name,
@@ -37,41 +41,25 @@ class PrefetchClient(RedisClient):
         self._take_back: Final = self._script("take_back_prefetched", 1)
         self._remove_noted: Any = self._redis.register_script(load_script("remove_noted"))
 
-    async def pop(
-        self,
-        topic: TopicName,
-        most: int,
-        now_ms: int,
-        lease_ms: int | None,
-        least_urgent: int,
-        shard: int,
-        acks: QuickAcks | None = None,
-    ) -> tuple[bytes, int, bytes, list[bytes]]:
-        """Ack jobs, then take prefetched ones.
+    async def pop(self, request: PopRequest) -> Popped:
+        """Ack jobs, or take prefetched ones, or both."""
+        return _popped_of(await self._run(self._pop, _pop_words(request), request.run))
 
-        Return the answer of pop_prefetched.lua in four parts.
-        """
-        listed, handed, member = prefetch_names(topic)
-        words = (
-            listed,
-            handed,
-            *lease_names(topic, now_ms),
-            acked_name(topic),
-            _ACKS,
-            b"%d" % most,
-            b"%d" % now_ms,
-            b"" if lease_ms is None else b"%d" % lease_ms,
-            b"%d" % least_urgent,
-            self.run,
-            b"%d" % shard,
-            member,
-            b"%d" % (0 if acks is None else acks.left_ms),
-            b"%d" % LEASES_MAX,
-            b"%d" % LEASES_KEPT_MS,
-            *(() if acks is None else acks.notes),
-        )
-        answer: list[Any] = list(await self._run(self._pop, words, self.run))
-        return answer[0], answer[1], answer[2], answer[3:]
+    def begin_pop(self, request: PopRequest, on_end: Callable[[Popped | Exception], None]) -> None:
+        """Begin `pop` without a task; call `on_end` with its result or error."""
+
+        def on_answer(answer: "asyncio.Future[Any]") -> None:
+            fault = answer.exception()
+            if fault is None:
+                on_end(_popped_of(answer.result()))
+            elif isinstance(fault, NoScriptError):  # `pop` loads it
+                on_end(NOTHING_POPPED)
+            else:
+                assert isinstance(fault, Exception)
+                on_end(self._error_of(fault))
+
+        command = self._pop.command(_pop_words(request))
+        self._pipelined.begin(command, request.run).add_done_callback(on_answer)
 
     async def drop_leases(self, topic: TopicName, now_ms: int, ids: list[int]) -> bytes:
         """Forget leases of prefetched jobs; return the answer of drop_leases.lua."""
@@ -152,3 +140,31 @@ class PrefetchClient(RedisClient):
         keys = [handed_to, listed, _QUEUES, acked_name(topic), _ACKS, *lease_names(topic, now_ms)]
         words = [member, len(handed), *handed, *acked]
         await self._ask(self._remove_noted(keys=keys, args=words))
+
+
+def _pop_words(request: PopRequest) -> tuple[bytes, ...]:
+    listed, handed, member = prefetch_names(request.topic)
+    acks = request.acks
+    return (
+        listed,
+        handed,
+        *lease_names(request.topic, request.now_ms),
+        acked_name(request.topic),
+        _ACKS,
+        b"%d" % request.limit,
+        b"%d" % request.now_ms,
+        b"" if request.lease_ms is None else b"%d" % request.lease_ms,
+        b"%d" % request.least_urgent,
+        request.run,
+        b"%d" % request.shard,
+        member,
+        b"%d" % (0 if acks is None else acks.left_ms),
+        b"%d" % LEASES_MAX,
+        b"%d" % LEASES_KEPT_MS,
+        *(() if acks is None else acks.notes),
+    )
+
+
+def _popped_of(answer: list[Any]) -> Popped:
+    ended, left, outcomes, *entries = answer
+    return Popped(ended, left, outcomes, entries)
