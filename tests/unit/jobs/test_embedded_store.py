@@ -7,12 +7,13 @@ from contextlib import contextmanager
 
 import pytest
 
+from leveret import slices
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import JobsFullError, JobsUnavailableError, LeadLostError, StorageError
-from leveret.job_model import Handle, LeasedJob, NewJob, Outcome, Schedule, TopicSettings
+from leveret.job_model import Enqueued, Handle, LeasedJob, NewJob, Outcome, Schedule, TopicSettings
 from leveret.job_service.embedded import dead_jobs
-from leveret.job_service.embedded.store import EmbeddedStore
+from leveret.job_service.embedded.store import NEW_TOPICS_MAX, EmbeddedStore
 from leveret.job_service.embedded.topic import Topic
 from leveret.job_service.store import AckedAndTaken
 from leveret.runtime.sync_barrier import SyncEnd
@@ -203,7 +204,27 @@ def test_a_call_that_is_declined_has_changed_nothing() -> None:
     asyncio.run(script())
 
 
-def refuse(found: AckedAndTaken | Exception | None) -> None:
+def test_many_new_topics_of_a_batch_are_created_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    jobs = [NewJob(namespace="/", topic=f"t{n}", payload=b"") for n in range(NEW_TOPICS_MAX + 1)]
+
+    async def script() -> None:
+        host = SlowHost()
+        host.on_disk.set()
+        store = EmbeddedStore(host)
+        assert not store.begin_enqueue(jobs, refuse)
+        putting = asyncio.get_running_loop().create_task(store.enqueue(jobs))
+        for number in range(1, NEW_TOPICS_MAX + 1):
+            await asyncio.sleep(0)
+            assert len(host.broker.vhosts["/"].queues) == number
+        assert len((await putting).ids) == len(jobs)
+        assert [stats.ready for stats in await store.stats("/")] == [1] * len(jobs)
+        assert store.begin_enqueue(jobs, lambda found: None), "the topics are known"
+
+    asyncio.run(script())
+
+
+def refuse(found: AckedAndTaken | Enqueued | Exception | None) -> None:
     raise AssertionError("the call was declined")
 
 

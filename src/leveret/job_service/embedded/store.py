@@ -9,6 +9,7 @@ key.
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from typing import Final
 
 from leveret.engine.turns.session import Session
 from leveret.errors import (
@@ -45,7 +46,9 @@ from leveret.job_service.embedded.topic import Topic
 from leveret.job_service.embedded.topics import Topics
 from leveret.job_service.report import StoreReport
 from leveret.job_service.store import AckedAndTaken, OnEnqueued, OnTaken
-from leveret.slices import LoopShare, Slices
+from leveret.slices import LoopShare, Slices, run_in_slices
+
+NEW_TOPICS_MAX: Final = 10  # that an enqueue creates in one turn
 
 
 class EmbeddedStore:
@@ -110,6 +113,9 @@ class EmbeddedStore:
 
     async def enqueue(self, jobs: list[NewJob]) -> Enqueued:
         self._require_ready()
+        if new := self._many_new_topics(jobs):
+            await run_in_slices((self._topics.at(*name) for name in new), self._host.turn)
+            self._require_ready()
         with self._host.turn():
             found = self._put_unsafe(jobs)
         try:
@@ -120,6 +126,8 @@ class EmbeddedStore:
 
     def begin_enqueue(self, jobs: list[NewJob], on_done: OnEnqueued) -> bool:
         self._require_ready()
+        if self._many_new_topics(jobs):
+            return False
         with self._host.turn():
             found = self._put_unsafe(jobs)
             end = self._host.sync_end()
@@ -130,6 +138,14 @@ class EmbeddedStore:
 
         end.then(on_synced)
         return True
+
+    def _many_new_topics(self, jobs: list[NewJob]) -> list[tuple[str, str]]:
+        """Return the topics that a batch creates, if they are too many for one turn."""
+        if len(jobs) <= NEW_TOPICS_MAX or are_plain(jobs):
+            return []
+        names = dict.fromkeys((job.namespace, job.topic) for job in jobs)
+        new = [name for name in names if self.creates_queue(*name)]
+        return new if len(new) > NEW_TOPICS_MAX else []
 
     def _require_ready(self) -> None:
         """Raise unless jobs can be enqueued now."""
