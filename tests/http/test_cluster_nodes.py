@@ -37,10 +37,13 @@ class _Cluster:
     def __init__(self) -> None:
         self.report: NodeReport | None = REPORT
 
+    c_runs = False
+    b_can_write = True
+
     def nodes(self) -> list[ClusterNodeFacts]:
         return [
-            ClusterNodeFacts("b", False, True, True, 0, is_drained=True),
-            ClusterNodeFacts("c", False, True, False, 0),
+            ClusterNodeFacts("b", False, True, True, 0, True, self.b_can_write),
+            ClusterNodeFacts("c", False, True, self.c_runs, 0),
             ClusterNodeFacts("test", True, True, True, 0),
         ]
 
@@ -101,6 +104,16 @@ def test_node_that_reports_has_its_resources(api: Api, cluster: _Cluster) -> Non
     assert api.get("nodes/b?memory=true")["memory"]["total"]["rss"] == 50_000_000
     assert api.get("nodes/b/memory")["memory"]["other_proc"] == 50_000_000
     assert api.get("nodes/b/memory/relative")["memory"]["total"] == 100
+
+
+@pytest.mark.parametrize(
+    ("c_runs", "b_can_write", "status"), [(True, True, 200), (False, True, 503), (True, False, 503)]
+)
+def test_a_node_is_critical_if_the_others_that_can_write_are_no_majority(
+    api: Api, cluster: _Cluster, c_runs: bool, b_can_write: bool, status: int
+) -> None:
+    cluster.c_runs, cluster.b_can_write = c_runs, b_can_write
+    assert api.ask("GET", "health/checks/node-is-quorum-critical").status == status
 
 
 def test_a_dead_node_is_shown_and_this_one_is_still_well(

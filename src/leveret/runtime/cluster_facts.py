@@ -345,10 +345,18 @@ class ClusterFacts:
                 is_running=member.is_connected,
                 last_index=member.match or 0,
                 is_drained=bool(member.is_drained),
+                can_write=not self._disk_fault_of(member.name),
             )
             for member in self.member.status().members
         ]
         return sorted(found, key=lambda one: one.name)
+
+    def _disk_fault_of(self, name: str) -> str:
+        """Return why a node cannot write its log, as far as it is known here."""
+        if name == self.cluster.name:
+            return self.disk_fault
+        report = self.report_of(name)
+        return "" if report is None else report.disk_fault
 
     def raft_indexes(self) -> tuple[int, int]:
         """Return the term, and the last committed block."""

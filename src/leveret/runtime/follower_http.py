@@ -36,11 +36,11 @@ from leveret.http.management.health import (
     CheckResult,
     alarms_result,
     certificates_result,
+    follower_quorum_result,
     period_ms,
     port_of,
     port_result,
     protocol_result,
-    quorum_result,
     slow_disk_text,
     status_of,
 )
@@ -315,7 +315,7 @@ class FollowerHttp(asyncio.Protocol):
             case ["below-node-connection-limit"]:  # it has accepted the connection
                 return OK
             case ["node-is-quorum-critical"]:
-                return quorum_result(node.nodes(), node.facts()["name"])
+                return follower_quorum_result(node.nodes(), node.facts()["name"])
             case ["port-listener", text] if (port := port_of(text)) is not None:
                 return port_result(port, node.bound)
             case ["protocol-listener", protocols]:

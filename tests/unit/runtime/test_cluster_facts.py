@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from leveret.cluster.status import ClusterStatus, RaftStatus
+from leveret.cluster.status import ClusterStatus, MemberStatus, RaftStatus
 from leveret.config.settings import Settings
 from leveret.runtime.cluster_facts import ClusterFacts
 
@@ -69,6 +69,23 @@ def test_a_full_disk_is_told_and_no_late_sync_besides(caplog: pytest.LogCaptureF
     assert "has not finished a sync" not in caplog.text
     facts.note_room()
     assert facts.facts()["faults"] == [late]
+
+
+def test_a_full_disk_that_another_node_reports_is_known_of_that_node(tmp_path: Path) -> None:
+    other = Facts(b"", tmp_path)
+    other.cluster = cast(Any, SimpleNamespace(name="b", peers=[]))
+    members = [
+        MemberStatus(name, 1, name, "follower", True, 9, 0, 0, 0.0, None, False, "replicate")
+        for name in ("b", "a")
+    ]
+    status = ClusterStatus("a", 1, "c0ffee", "", {}, None, 2, 2, 2, 0, members)
+    for is_full in (False, True):
+        if is_full:
+            other.note_full(OSError(errno.ENOSPC, "No space left on device"))
+        facts = Facts(other.report())
+        facts.cluster = cast(Any, SimpleNamespace(name="a", peers=[]))
+        facts.member.status = lambda: status  # type: ignore[method-assign]
+        assert [one.can_write for one in facts.nodes()] == [True, not is_full]
 
 
 def test_an_expired_certificate_is_told_and_reported(tmp_path: Path) -> None:

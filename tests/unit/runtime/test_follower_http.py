@@ -394,6 +394,32 @@ def test_health_checks_of_a_node_are_about_the_node_that_follows(
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
 
 
+@pytest.mark.parametrize(
+    ("own", "leader_says", "status"),
+    [
+        (ClusterNodeFacts("b", False, True, True, 0), WELL, 200),
+        (ClusterNodeFacts("b", False, True, True, 0), ALARM, 503),
+        (ClusterNodeFacts("b", False, True, True, 0, can_write=False), ALARM, 200),
+        (ClusterNodeFacts("b", False, False, True, 0), ALARM, 200),
+    ],
+    ids=["none has a full disk", "another disk is full", "this disk is full", "it has no vote"],
+)
+def test_the_leader_knows_whether_a_full_disk_makes_a_node_critical(
+    own: ClusterNodeFacts, leader_says: bytes, status: int
+) -> None:
+    class AllRun(_Node):
+        def nodes(self) -> list[ClusterNodeFacts]:
+            others = [ClusterNodeFacts(name, name == "a", True, True, 0) for name in "acd"]
+            return [*others, own]
+
+    async def ask(node: _Node) -> bytes:
+        request = b"GET /api/health/checks/node-is-quorum-critical HTTP/1.1\r\n\r\n"
+        return await _ask(AllRun(node.leader), request)
+
+    _, answer = _with_leader(leader_says, ask)
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+
+
 def test_full_disk_of_the_node_that_follows_is_its_alarm() -> None:
     class Full(_Node):
         disk_is_short = True

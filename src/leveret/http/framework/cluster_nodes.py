@@ -28,5 +28,5 @@ def running_names(nodes: Sequence[ClusterNodeFacts]) -> list[str]:
 def is_critical(nodes: Sequence[ClusterNodeFacts], name: str) -> bool:
     """Return True if the cluster has no majority any more when this node stops."""
     voters = [one for one in nodes if one.is_voter]
-    left = [one for one in voters if one.is_running and one.name != name]
+    left = [one for one in voters if one.is_running and one.can_write and one.name != name]
     return len(left) <= len(voters) // 2

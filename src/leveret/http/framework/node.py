@@ -38,6 +38,7 @@ class ClusterNodeFacts:
     is_running: bool  # it is this node, or connected with it
     last_index: int  # last block that it is known to have; 0: unknown
     is_drained: bool = False  # it leads only if no other node can
+    can_write: bool = True  # False: it has reported to the leader that its disk is full
 
 
 class ClusterControl(Protocol):

@@ -101,6 +101,19 @@ def quorum_result(nodes: Sequence[ClusterNodeFacts], name: str) -> CheckResult:
     return OK
 
 
+def follower_quorum_result(nodes: Sequence[ClusterNodeFacts], name: str) -> CheckResult | None:
+    """Return the result for a node that follows; None if it is the one that the leader has.
+
+    The leader knows which other disks are full. What it says about itself is true of every voter
+    whose disk is not.
+    """
+    result = quorum_result(nodes, name)
+    own = next((one for one in nodes if one.name == name), None)
+    if result is not OK or own is None:
+        return result
+    return None if own.is_voter and own.can_write else result
+
+
 def period_ms(count: str, unit: str) -> int | None:
     """Return the time that a number of days, weeks, months or years takes; None if invalid."""
     if unit not in _UNIT_MS or not count.isascii() or not count.isdigit():
