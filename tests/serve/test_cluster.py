@@ -1,5 +1,6 @@
 """Three processes of `leveret serve` as one broker: relays, kills and hand-overs lose nothing."""
 
+import contextlib
 import http.client
 import json
 import signal
@@ -165,6 +166,36 @@ def test_minority_confirms_nothing_closes_clients_and_says_why(trio: RunningClus
     trio.heal()
     trio.wait_for_members()
     assert drain(trio.url(leader), "minority") == ["safe", "by the majority"]
+
+
+def test_frozen_leader_delivers_nothing_that_its_successor_has_delivered(
+    trio: RunningCluster,
+) -> None:
+    """A client asked it meanwhile. It is cut off, so nobody tells it that another node leads."""
+    old = trio.leader
+    bodies = [str(number) for number in range(20)]
+    publish(trio.url(old), "frozen", bodies)
+    channel = connect(trio.url(old)).channel()
+    taken: list[bytes | None] = []
+
+    def take() -> None:
+        with contextlib.suppress(AMQPError):
+            while True:
+                taken.append(channel.basic_get("frozen", auto_ack=True)[2])
+
+    asking = threading.Thread(target=take)
+    trio.pause(old)
+    try:
+        trio.isolate(old)
+        asking.start()
+        new = trio.leader
+        assert new != old
+        assert drain(trio.url(new), "frozen") == bodies
+    finally:
+        trio.resume(old)
+    asking.join(WITHIN_S)
+    assert not asking.is_alive(), "the old leader closes the connection"
+    assert taken == []
 
 
 def publish_stream(url: str, stream: str, bodies: list[bytes]) -> None:

@@ -68,11 +68,13 @@ class Followers:
         self.synced = 0  # last block on the leader's disk
         self.committed = 0
         self.is_closed = False  # no block may be appended
+        self.has_lease = True
         self.replication = Replication(
             term,
             append=self._append,
             on_synced=self._on_synced,
             is_full=self._is_full,
+            has_lease=lambda: self.has_lease,
             terms=lambda: [(term, 1)],
             members=lambda: MEMBERS,
         )

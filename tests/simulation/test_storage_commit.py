@@ -114,6 +114,24 @@ def test_blocks_of_acks_hold_no_output_back() -> None:
     assert leader.client.get("q") is None  # answered at once
 
 
+def test_a_delivery_waits_for_its_commit_while_another_node_may_lead() -> None:
+    leader = _Leader()
+    for body in (b"one", b"two"):
+        leader.client.publish("q", body)
+    leader.commit()
+    leader.stage.followers.has_lease = False
+    peer = leader.stage.opened()
+    peer.open_channel(1)
+    peer.feed(method(1, "basic.get", queue="q", no_ack=True))
+    assert peer.take() == []
+    leader.stage.sync()
+    leader.commit()
+    assert [name_of(event) for event in peer.take()] == ["basic.get-ok"]
+    leader.stage.followers.has_lease = True
+    peer.feed(method(1, "basic.get", queue="q", no_ack=True))
+    assert [name_of(event) for event in peer.take()] == ["basic.get-ok"]
+
+
 def test_stream_shows_a_message_after_its_commit() -> None:
     leader = _Leader()
     before = leader.disk.contents()

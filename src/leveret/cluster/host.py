@@ -17,6 +17,7 @@ loop. It is compiled, because every block passes it several times.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -38,6 +39,8 @@ TICK_S: Final = 0.1  # ten ticks are the shortest election timeout
 # For this long, blocks are held back from a follower that no commit needs. If the other followers
 # hang, a commit takes so much longer once.
 HELD_S: Final = 0.005
+# A majority that is heard by heartbeats alone is heard within so many ticks.
+CONTACT_TICKS: Final = 3
 # A disk may need the time for the largest block at this speed, before it counts as hung.
 SLOW_DISK_BYTES_PER_S: Final = 32 * 1024 * 1024
 
@@ -73,6 +76,9 @@ class RaftHost:
         self._members: tuple[Members, Members] | None = None
         self._is_pumping = False
         self._must_pump = False
+        self._ticks_s = deque([now_s()], CONTACT_TICKS + 1)  # times of the last ticks
+        self._contact_s = now_s()  # since then a majority was heard
+        self._lease_block = 0  # this block must be committed for a new lease; 0: there is a lease
         self.has_ended = False
 
     # Inputs
@@ -82,7 +88,11 @@ class RaftHost:
         self._run(self._tick)
 
     def _tick(self) -> None:
+        self._check_lease()
         self.raft.tick(self.sync_ticks())
+        self._ticks_s.append(self._now_s())
+        if self.raft.is_in_contact(CONTACT_TICKS):
+            self._contact_s = self._ticks_s[0]
 
     def on_receiving(self) -> None:
         """Note that a large message of the leader is on its way. Call it before a tick."""
@@ -167,6 +177,7 @@ class RaftHost:
         """Lead with this log; without effect if the lead is lost already."""
         if self._led_term and self.raft.role == LEADER:
             self._leader_log = leader_log
+            self._lease_block = int(self.raft.log.last_index) + 1
             leader_log.commit_to(self._committed)
             reads, self._reads = self._reads, []
             for request in reads:
@@ -204,6 +215,23 @@ class RaftHost:
         Too much is not committed, or this member does not lead, or it hands the lead over.
         """
         return self.raft.is_full() or not self.may_append
+
+    def has_lease(self) -> bool:
+        """Return whether no other node can lead, because a majority has heard this one lately.
+
+        A leader loses its lease when it hears no majority, and when its process was stopped for a
+        while: what it hears then may be old. It has a new lease when a later block is committed.
+        """
+        if self._lease_block and self._committed >= self._lease_block:
+            self._lease_block = 0
+        self._check_lease()
+        return self._lease_block == 0
+
+    def _check_lease(self) -> None:
+        lease_s = int(self.raft.config.election_ticks) * self._tick_s / 2
+        is_over = self._now_s() - self._contact_s > lease_s
+        if self._lease_block == 0 and is_over and self._leader_log is not None:
+            self._lease_block = int(self.raft.log.last_index) + 1
 
     @property
     def committed(self) -> int:

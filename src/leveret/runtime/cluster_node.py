@@ -392,6 +392,7 @@ class ClusterNode(ClusterFacts):
             append=self._append,
             on_synced=host.on_written,  # the busy calls go to the host, which is compiled
             is_full=host.is_full,
+            has_lease=host.has_lease,
             terms=self._terms,
             members=self._members,
         )

@@ -84,9 +84,13 @@ class ReplicatedLog(Log):
     def newest_told_block(self) -> int:
         """Return the newest block that clients may be told of; it may not be taken yet.
 
-        A block with nothing but acks does not count: a lost ack is a redelivery.
+        A block with nothing but acks and marks of deliveries does not count: a lost ack is a
+        redelivery. It does count while another node may lead: that may deliver the same messages.
         """
-        return self.taken_block + 1 if self._journal.has_news() else self._told_block
+        journal = self._journal
+        if journal.has_news() or (journal.size() != 0 and not self._replication.has_lease()):
+            return self.taken_block + 1
+        return self._told_block
 
     def write_members(self, members: bytes) -> int:
         """Write new members of the cluster after everything so far; return the block's number."""

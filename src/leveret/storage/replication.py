@@ -19,6 +19,7 @@ class Replication:
         append: Callable[[int, int, int, bytes], None],
         on_synced: Callable[[int], None],
         is_full: Callable[[], bool],
+        has_lease: Callable[[], bool],
         terms: Callable[[], list[tuple[int, int]]],
         members: Callable[[], bytes],
     ) -> None:
@@ -29,5 +30,7 @@ class Replication:
         # Return True while no further block may be appended: too many bytes are not committed, or
         # another node is about to lead. Call `Log.start_writing` if it ends without a commit.
         self.is_full = is_full
+        # Return False while another node may lead already: then even deliveries wait for commits.
+        self.has_lease = has_lease
         self.terms = terms  # return each term of the log, and the number of its first block
         self.members = members  # return the current members, encoded by the cluster

@@ -150,6 +150,19 @@ class Raft(State):
                 count += 1
         return self.has_quorum(count)
 
+    def is_in_contact(self, within_ticks: i64) -> bool:
+        """Return whether this leader has heard a majority within a time, by links that are open."""
+        if self.role != LEADER or self.is_holding():
+            return False
+        count: i64 = 0
+        for node in self.log.members().voters:
+            progress = self.progress.get(node)
+            if node == self.node:
+                count += 1
+            elif progress is not None and not progress.has_lost_link:
+                count += self.ticks - progress.heard_tick <= within_ticks
+        return self.has_quorum(count)
+
     def step(self, message: Message) -> None:
         """Handle a message of another member; raise `FalseMessageError` if it cannot be true."""
         if message.target != self.node or message.source == self.node:
@@ -297,6 +310,9 @@ class Raft(State):
     def on_link_lost(self, node: i64) -> None:
         """Note that the connection to a node was closed. A silent connection is not lost."""
         on_link_lost(self, node)
+        progress = self.progress.get(int(node))
+        if progress is not None:
+            progress.has_lost_link = True
         self.on_messages_lost(node)
 
     def on_messages_lost(self, node: i64) -> None:
