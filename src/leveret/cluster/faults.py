@@ -90,15 +90,6 @@ def find_own_faults(node: NodeCondition, other: NodeCondition) -> Iterator[Fault
             f"correct --cluster-peers of node {name}, or mend its way to the leader",
         )
     yield from _find_shortages(node)
-    if node.time_ahead_ms > CLOCK_MS_MAX:
-        yield Fault(
-            DEGRADED,
-            name,
-            f"the time of the broker is {duration_text(node.time_ahead_ms)} ahead of the clock of "
-            f"node {name}, because the clock of a leader was ahead, or was set back",
-            "wait: it runs at half speed until both agree, so delays, expiries and leases take up "
-            "to twice as long",
-        )
     if node.expired_certificate:
         yield Fault(
             DEGRADED,
@@ -164,13 +155,35 @@ def _clock_faults(conditions: Sequence[NodeCondition]) -> Iterator[Fault]:
         if abs(ahead_ms) <= CLOCK_MS_MAX:
             continue
         way = "ahead of" if ahead_ms > 0 else "behind"
+        until_then = (
+            "or let another node lead (`leveret ctl cluster lead`)"
+            if node.leads
+            else f"and run `leveret ctl cluster drain {node.name}` until then, so that it does not"
+            " lead"
+        )
         yield Fault(
             DEGRADED,
             node.name,
             f"the clock of node {node.name} is {duration_text(abs(ahead_ms))} {way} {others}",
-            "synchronise the clocks of all nodes, because the clock of the leader decides when "
-            "messages expire",
+            f"correct it, {until_then}: the clock of the leader decides when messages expire",
         )
+    # The time of the broker is right, and seems ahead, if the clock of the leader is behind.
+    if right_ms <= CLOCK_MS_MAX:
+        yield from _time_faults(conditions)
+
+
+def _time_faults(conditions: Sequence[NodeCondition]) -> Iterator[Fault]:
+    for node in conditions:
+        if node.time_ahead_ms > CLOCK_MS_MAX:
+            yield Fault(
+                DEGRADED,
+                node.name,
+                f"the time of the broker is {duration_text(node.time_ahead_ms)} ahead of the clock "
+                f"of node {node.name}, because the clock of a leader was ahead, or was set back",
+                "wait: it runs at half speed until both agree. Meanwhile delays, expiries and "
+                "leases take up to twice as long, and dates come early: tokens expire, and "
+                "schedules and delayed jobs are due",
+            )
 
 
 def _slow_disk_faults(

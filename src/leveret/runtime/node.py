@@ -188,7 +188,7 @@ class Node:
                 found = await self._recover_in_steps(self._store, is_wanted)
             self.recovered_facts = {"messages": found.messages, "log_files": len(found.files)}
             is_long = sum(found.files.values()) >= FILE_BYTES
-            if fault := self.view.clock_fault():
+            if self._replication is None and (fault := self.view.clock_fault()):
                 log.warning("%s", fault)
             del found  # it holds the place of each message in the log
             if is_long:

@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Final
 
 from leveret import build_info
@@ -37,11 +38,19 @@ log = logging.getLogger(__name__)
 GC_THRESHOLDS = (100_000, 50, 1000)
 DESCRIPTORS_FEW: Final = 1024  # a node that may open fewer files warns
 DESCRIPTORS_MIN: Final = 64  # with fewer, HTTP refuses its first client: an idle node uses 20
+YEAR_MAX: Final = 2080  # a clock that shows a later one is wrong
 RAISE_DESCRIPTORS: Final = "raise the limit (`ulimit -Hn`, LimitNOFILE of systemd)"
 
 
 def serve(settings: Settings) -> int:
     """Run a node in this thread. Return the exit code of the process."""
+    year = datetime.fromtimestamp(Clock().now_ms() / 1000, UTC).year
+    if year > YEAR_MAX:
+        sys.stderr.write(
+            f"leveret serve: cannot start: the clock of this machine shows the year {year}: set "
+            "it, because the log keeps the newest time, and ids of jobs end in 2089\n"
+        )
+        return 1
     logs.configure(settings.log_level, settings.log_format)
     descriptors = _raise_descriptor_limit()
     if 0 <= descriptors < DESCRIPTORS_MIN:

@@ -136,13 +136,26 @@ def test_the_clock_that_differs_from_most_is_the_wrong_one(
 
 
 def test_broker_whose_time_is_ahead_says_that_it_runs_at_half_speed() -> None:
-    assert (
-        list(find_own_faults(NodeCondition("a", "2.0", time_ahead_ms=CLOCK_MS_MAX), LEADER)) == []
-    )
-    fault = only(NodeCondition("b", "2.0", time_ahead_ms=HOUR_MS))
-    assert fault.severity == DEGRADED
-    assert fault.fault.startswith("the time of the broker is 60 min ahead of the clock of node b,")
+    assert find_faults(STATUS, [replace(LEADER, time_ahead_ms=CLOCK_MS_MAX)]) == []
+    (fault,) = find_faults(STATUS, [replace(LEADER, time_ahead_ms=HOUR_MS)])
+    assert (fault.severity, fault.node) == (DEGRADED, "a")
+    assert fault.fault.startswith("the time of the broker is 60 min ahead of the clock of node a,")
     assert "at half speed" in fault.advice
+    assert "tokens expire" in fault.advice
+
+
+def test_a_leader_whose_clock_is_behind_is_told_to_correct_it_and_not_to_wait() -> None:
+    """The time of its broker is right: it is the one of the leader before."""
+    leader = replace(LEADER, time_ahead_ms=HOUR_MS, leads=True)
+    others = [NodeCondition(name, "2.0", clock_ahead_ms=HOUR_MS) for name in "bc"]
+    (fault,) = find_faults(STATUS, [leader, *others])
+    assert fault.fault == "the clock of node a is 60 min behind the clocks of most nodes"
+    assert fault.advice.startswith("correct it, or let another node lead")
+
+
+def test_a_node_with_a_wrong_clock_is_to_be_drained() -> None:
+    (fault,) = find_faults(STATUS, [LEADER, NodeCondition("b", "2.0", clock_ahead_ms=HOUR_MS)])
+    assert "`leveret ctl cluster drain b`" in fault.advice
 
 
 def test_expired_certificate_is_named_and_no_cluster_is_rescued_because_of_it() -> None:
