@@ -1,7 +1,8 @@
 """Reports of the other nodes about their machines, which the leader keeps.
 
-A node that follows sends a report every few seconds, and at once to a new leader. It is a request
-that is only acknowledged. Its content belongs to the owner of the member, which makes and reads it.
+A node that follows sends a report every few seconds, and at once to a new leader. The answer is the
+state of the cluster in one word: the leader knows most. What is in a report, and which states there
+are, belongs to the owner of the member, which makes and reads them.
 A report that is not renewed is forgotten, so that no old figure passes for a new one.
 """
 
@@ -26,11 +27,13 @@ class Reports:
 
     def __init__(self, links: Links, loop: asyncio.AbstractEventLoop) -> None:
         self.make: Callable[[], bytes] | None = None  # called in a thread; None: send no reports
+        self.find_state: Callable[[], str] = str  # returns the state of the cluster
         self._links = links
         self._loop = loop
         self._newest: dict[str, tuple[float, bytes]] = {}  # time of arrival and report, by name
         self._leader = ""  # the node to which the last report went
         self._sent_s = 0.0
+        self._told = (0.0, "", "")  # when a leader told a state, its name, and the state
         self._task: asyncio.Task[None] | None = None
 
     def on_tick(self, leader: str) -> None:
@@ -47,7 +50,13 @@ class Reports:
     async def _send(self, leader: str, make: Callable[[], bytes]) -> None:
         report = await self._loop.run_in_executor(None, make)
         with contextlib.suppress(ClusterError):  # the next report comes soon
-            await self._links.request(leader, REPORT, report, REPORT_S)
+            state = await self._links.request(leader, REPORT, report, REPORT_S)
+            self._told = self._loop.time(), leader, state
+
+    def told_state(self, leader: str) -> str:
+        """Return the state that a leader has told; empty if it has not done so lately."""
+        told_s, teller, state = self._told
+        return state if teller == leader and self._loop.time() - told_s <= FRESH_S else ""
 
     def stop(self) -> None:
         """Give up the report that is under way."""
@@ -61,7 +70,7 @@ class Reports:
             answer(False, "the report is too long, or there are too many nodes")
             return
         self._newest[peer] = self._loop.time(), report
-        answer(True, "")
+        answer(True, self.find_state())
 
     def newest(self, name: str) -> bytes:
         """Return the report of another node; empty if it has not sent one lately."""

@@ -14,6 +14,7 @@ from leveret.clock import Clock
 from leveret.cluster.errors import ClusterError, LinkRefusedError
 from leveret.cluster.faults import (
     NOTE,
+    OK,
     NodeCondition,
     count_spare,
     find_faults,
@@ -142,8 +143,11 @@ class ClusterFacts:
         }
 
     def state(self) -> str:
-        """Return ok, degraded or stopped, as this node sees the cluster."""
-        return find_state(find_faults(self._status(), self._conditions()))
+        """Return ok, degraded or stopped, as this node sees the cluster, or as its leader does."""
+        own = find_state(find_faults(self._status(), self._conditions()))
+        if own != OK or self.leader in ("", self.cluster.name):
+            return own
+        return self.member.reports.told_state(self.leader) or own
 
     def reasons(self) -> list[str]:
         """Return why the cluster waits, or what it lacks, as sentences."""
@@ -312,6 +316,11 @@ class ClusterFacts:
             slow_sync_s=self.slow_sync_s(),
         )
         return msgspec.json.encode(report)
+
+    def send_reports(self) -> None:
+        """Report to the leader, and answer the reports of others while this node leads."""
+        self.member.reports.make = self.report
+        self.member.reports.find_state = self.state
 
     def is_disk_short(self) -> bool:
         """Return True if the disk of a node that follows is full, or nearly so."""

@@ -120,7 +120,7 @@ class ClusterNode(ClusterFacts):
             tls=self._tls,
             tick_s=self.settings.cluster_election_timeout_ms / 1000 / ELECTION_TICKS,
         )
-        self.member.reports.make = self.report
+        self.send_reports()
         self._roles = loop.create_task(self._run_roles(), name="cluster-roles")
         await self.member.start(host, port)
         self.watch()

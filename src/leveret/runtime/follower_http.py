@@ -85,6 +85,9 @@ class Follower(Protocol):
     def facts(self) -> dict[str, Any]:
         """Return the cluster as this node sees it, as JSON."""
 
+    def state(self) -> str:
+        """Return the state of the cluster: ok, degraded or stopped."""
+
     @property
     def settings(self) -> Settings:
         """Return the settings of the node."""
@@ -275,7 +278,7 @@ class FollowerHttp(asyncio.Protocol):
         """Answer without a login, for load balancers."""
         facts, reason = self._node.facts(), self._node.why_unwell()
         body = {"status": "failed" if reason else "ok", "node": facts["name"]}
-        body |= {"durability": self._node.settings.durability, "cluster": facts["state"]}
+        body |= {"durability": self._node.settings.durability, "cluster": self._node.state()}
         if reason:
             body["reason"] = reason
         if slow := slow_disk_text(self._node.slow_sync_s()):

@@ -49,6 +49,20 @@ def test_new_leader_gets_reports_at_once(schedule: CheckedSchedule) -> None:
     assert schedule.now_s - began_s < REPORT_S / 2
 
 
+def test_leader_tells_the_state_of_the_cluster_in_its_answers(schedule: CheckedSchedule) -> None:
+    world, leader = started(schedule, "a", "b", "c")
+    follower = other_than(world, leader)
+    _report(follower)
+    told = partial(member_of(follower).reports.told_state, leader.name)
+    for state in ("ok", "degraded", "ok"):
+        member_of(leader).reports.find_state = lambda state=state: state  # type: ignore[misc]
+        world.until(lambda state=state: told() == state)  # type: ignore[misc]
+    assert member_of(follower).reports.told_state(follower.name) == "", "it has told nothing"
+    member_of(follower).reports.make = None
+    schedule.run_for(FRESH_S + 1)
+    assert told() == "", "the leader may have changed its mind"
+
+
 def test_report_that_is_not_renewed_is_forgotten(schedule: CheckedSchedule) -> None:
     world, leader = started(schedule, "a", "b", "c")
     follower = other_than(world, leader)

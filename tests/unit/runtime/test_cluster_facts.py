@@ -88,6 +88,18 @@ def test_a_full_disk_that_another_node_reports_is_known_of_that_node(tmp_path: P
         assert [one.can_write for one in facts.nodes()] == [True, not is_full]
 
 
+@pytest.mark.parametrize(("leader", "state"), [("a", "degraded"), ("c", "ok"), ("", "ok")])
+def test_a_node_that_follows_has_the_state_that_its_leader_tells(leader: str, state: str) -> None:
+    facts = ClusterFacts(Settings(), cast(Any, SimpleNamespace(name="b", peers=[])))
+    status = ClusterStatus("b", 2, "c0ffee", "", {}, None, 3, 3, 2, 1, [])
+    reports = SimpleNamespace(told_state=lambda name: "degraded" if name == "a" else "")
+    facts.member = cast(Any, SimpleNamespace(status=lambda: status, reports=reports))
+    facts.leader = leader
+    assert facts.state() == state
+    facts.note_full(OSError(errno.ENOSPC, "No space left on device"))
+    assert facts.state() == "degraded"
+
+
 def test_an_expired_certificate_is_told_and_reported(tmp_path: Path) -> None:
     facts = ClusterFacts(Settings(data=tmp_path), cast(Any, SimpleNamespace(name="b", peers=[])))
     status = ClusterStatus("b", 2, "c0ffee", "", {}, None, 3, 3, 2, 1, [])

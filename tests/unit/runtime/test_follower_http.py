@@ -58,6 +58,9 @@ class _Node:
     def facts(self) -> dict[str, Any]:
         return {"name": "b", "state": "degraded"}
 
+    def state(self) -> str:
+        return "degraded"
+
     def certificates(self) -> list[tuple[str, int]]:
         return [("own.pem", 1_000)]
 
