@@ -222,6 +222,8 @@ class RaftHost:
         A leader loses its lease when it hears no majority, and when its process was stopped for a
         while: what it hears then may be old. It has a new lease when a later block is committed.
         """
+        if self._leader_log is None:
+            return False
         if self._lease_block and self._committed >= self._lease_block:
             self._lease_block = 0
         self._check_lease()

@@ -84,6 +84,14 @@ def test_the_lease_ends_before_others_can_elect_a_leader(deaf: set[int], has_lea
     assert leading.host.has_lease()
 
 
+def test_a_leader_that_has_stepped_down_has_no_lease() -> None:
+    leading = Leading()
+    assert leading.host.has_lease()
+    leading.host.follow(int(leading.host.raft.term) + 1, 2)
+    assert not leading.host.is_leading
+    assert not leading.host.has_lease()
+
+
 @pytest.mark.parametrize("is_tick_first", [False, True])
 def test_a_leader_that_was_stopped_for_a_while_has_no_lease(is_tick_first: bool) -> None:
     leading = Leading()
