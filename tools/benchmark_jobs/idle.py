@@ -14,6 +14,7 @@ TOPIC: Final = "idle"
 SECONDS: Final = 5.0  # of each count of transactions
 SAMPLES: Final = 50
 _SETTLE_S: Final = 0.2  # from the beginning of a wait until the topic is idle
+_REPORTED_S: Final = 12.0  # PostgreSQL counts the last transactions of a connection 10 s later
 _COUNT: Final = "SELECT sum(xact_commit + xact_rollback) FROM pg_stat_database WHERE datname <> $1"
 
 
@@ -23,9 +24,10 @@ async def idle(here: LeveretJobs, there: LeveretJobs, dsn: str) -> Figures:
     Both nodes work in the background all the time; so the transactions without a waiting client
     are subtracted.
     """
+    await asyncio.sleep(_REPORTED_S)
     base = await _transactions(dsn)
     waiting = asyncio.get_running_loop().create_task(there.client.dequeue(TOPIC, wait_s=60.0))
-    await asyncio.sleep(_SETTLE_S)
+    await asyncio.sleep(_REPORTED_S)
     busy = await _transactions(dsn)
     times = []
     for _ in range(SAMPLES):
@@ -49,7 +51,6 @@ async def _transactions(dsn: str) -> float:
     """Return the transactions per second of all databases but that of the counter itself."""
     connection = await asyncpg.connect(dsn)
     own = await connection.fetchval("SELECT current_database()")
-    await asyncio.sleep(1.0)  # servers report their counts about once a second
     first = await connection.fetchval(_COUNT, own)
     await asyncio.sleep(SECONDS)
     await connection.execute("SELECT pg_stat_clear_snapshot()")

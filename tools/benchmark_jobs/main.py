@@ -48,7 +48,8 @@ AHEAD: Final = {
     "worker, concurrency 32 /s": 1.5,
 }
 IDLE_MS_MAX: Final = 20.0  # for a job of another node
-QUICK: Final = Sizes(alone=50, many=320, batched=1_000)
+QUICK: Final = Sizes(alone=50, worked_alone=50, many=320, batched=1_000)
+SLOW_RIVALS: Final = ("arq", "RQ", "procrastinate")
 
 Rounds = dict[str, list[Figures]]
 
@@ -118,7 +119,7 @@ async def _run(field: Field, options: argparse.Namespace, found: dict[str, Any])
         for each in field.contenders:
             print(f"round {number + 1} of {options.rounds}: {each.name}", flush=True)
             await until_at_rest([pid for every in field.contenders for pid in every.pids])
-            sizes = QUICK if options.quick else SLOW if each.name in RIVALS else Sizes()
+            sizes = QUICK if options.quick else SLOW if each.name in SLOW_RIVALS else Sizes()
             rounds[each.name].append(await round_of(each, sizes))
         syncs.append(sync_ms(tempfile.gettempdir()))
     found["medians"] = {name: _medians(some) for name, some in rounds.items()}

@@ -22,7 +22,8 @@ REST_TRIES: Final = 40
 class Sizes:
     """How many jobs each part of a round has."""
 
-    alone: int = 400  # by one client or worker, one after the other
+    alone: int = 2_000  # by one client, one after the other; fewer would miss work in between
+    worked_alone: int = 400  # by a worker, one after the other
     many: int = 3_200  # by 32 clients, or a worker with that concurrency
     batched: int = 20_000  # by hundreds; those that are left over are taken by a worker
 
@@ -74,7 +75,7 @@ async def round_of(contender: Contender, sizes: Sizes) -> Figures:
         else:
             await _clear(contender, count)
     for concurrency in contender.concurrencies:
-        count = sizes.alone if concurrency == 1 else sizes.many
+        count = sizes.worked_alone if concurrency == 1 else sizes.many
         await _enqueue_batches(contender, count)
         meter = Meter(contender.pids)
         await contender.work(concurrency, count)
