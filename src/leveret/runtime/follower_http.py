@@ -7,49 +7,36 @@ relays every other request to the leader as it came, also if it is not HTTP. A r
 carries one request (`Connection: close`), so that this node sees the next one. Connections of the
 jobs API stay open: these clients send many small requests, all of them for the leader.
 
-A question to the leader has the headers that say who asks (`request_senders`). A local request
-whose `Host` is a foreign name goes to the leader, which refuses it (`http.framework.sites`).
+`leader_questions` asks the leader, with the headers that say who asks (`request_senders`).
+`follower_checks` has the health checks of this node. A local request whose `Host` is a foreign name
+goes to the leader, which refuses it (`http.framework.sites`).
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from email.utils import formatdate
-from typing import Any, Final, NamedTuple, Protocol, cast
-from urllib.parse import unquote
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 
 from leveret.arrow.bulk_reads import BulkReads, Read, ReadError
 from leveret.arrow.worker_protocol import FAILED
 from leveret.cluster.errors import ClusterError
-from leveret.cluster.relay import HTTP, RelayHead, attach
+from leveret.cluster.relay import HTTP, RelayHead
 from leveret.config.settings import Settings
 from leveret.decode_errors import DECODE_ERRORS
 from leveret.http.framework.names import printable
-from leveret.http.framework.node import ClusterNodeFacts, Listener
 from leveret.http.framework.sites import OwnNames
-from leveret.http.management.health import (
-    CHECKS,
-    OK,
-    CheckResult,
-    alarms_result,
-    certificates_result,
-    follower_quorum_result,
-    period_ms,
-    port_of,
-    port_result,
-    protocol_result,
-    slow_disk_text,
-    status_of,
-)
+from leveret.http.management.health import CHECKS, CheckResult, slow_disk_text, status_of
 from leveret.http.management.metrics import MEDIA_TYPE as METRICS_MEDIA
-from leveret.http.management.nodes import LOW_ON_DISK
 from leveret.http.streams.arrow import MEDIA_TYPE as ARROW_MEDIA
 from leveret.http.transport.open_connections import TOO_MANY, OpenConnections, Place
 from leveret.listening import Client
+from leveret.runtime.follower_checks import CheckedNode, own_check
 from leveret.runtime.follower_reads import StreamRange, WantedRange, parse_wanted, plan_read
+from leveret.runtime.leader_questions import LeaderAnswer, ask_leader
 from leveret.runtime.public_listeners import LEADER_WAIT_S
 from leveret.runtime.relays import Relayed, Relays
 from leveret.runtime.request_senders import hosts, is_forwarded, senders
@@ -58,8 +45,6 @@ log = logging.getLogger(__name__)
 
 HEAD_S: Final = 20.0  # deadline for a request head
 HEAD_BYTES_MAX: Final = 65_536
-ANSWER_BYTES_MAX: Final = 65_536  # size of the leader's answer to a question of this node
-ASK_S: Final = 5.0
 NO_DESCRIPTOR: Final = -1  # the listener has checked it
 UNAUTHORIZED: Final = 401
 CLOSE_S: Final = 10.0  # for a client to read its answer
@@ -68,8 +53,6 @@ CLUSTER: Final = "/api/cluster"
 METRICS: Final = "/metrics"
 JOB_PATHS: Final = ("/enqueue", "/dequeue", "/ack", "/nack", "/extend")
 
-# The leader's answer is cut short, too long, or not HTTP.
-_BAD_ANSWER: Final = (EOFError, asyncio.LimitOverrunError, ValueError, IndexError)
 _PHRASES: Final = {
     200: "OK",
     503: "Service Unavailable",
@@ -79,11 +62,8 @@ _HEAD_END: Final = b"\r\n\r\n"
 _CONTROLS: Final = bytes(each for each in range(0x20) if each not in b"\t\r\n")
 
 
-class Follower(Protocol):
+class Follower(CheckedNode, Protocol):
     """The node that follows."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return the cluster as this node sees it, as JSON."""
 
     def state(self) -> str:
         """Return the state of the cluster: ok, degraded or stopped."""
@@ -96,24 +76,8 @@ class Follower(Protocol):
         """Return the metrics of this node, in Prometheus's text format."""
 
     @property
-    def bound(self) -> Sequence[Listener]:
-        """Return the addresses that the node listens on for clients."""
-
-    def nodes(self) -> list[ClusterNodeFacts]:
-        """Return all nodes of the cluster, by name."""
-
-    def certificates(self) -> Sequence[tuple[str, int]]:
-        """Return the name and the end (in ms since 1970) of each certificate in use."""
-
-    def now_ms(self) -> int:
-        """Return the time of the node."""
-
-    @property
     def reads(self) -> BulkReads:
         """Return the bulk reads of this node."""
-
-    def is_disk_short(self) -> bool:
-        """Return True if the disk of this node is full, or nearly so."""
 
     def slow_sync_s(self) -> float:
         """Return the time of a sync of this node while its disk is slow; 0 if it is not."""
@@ -134,17 +98,6 @@ class Follower(Protocol):
 
     async def open_relay(self, head: RelayHead) -> Relayed:
         """Open a connection to the leader for a client; wait for a leader. Raises ClusterError."""
-
-
-class _LeaderAnswer(NamedTuple):
-    """The leader's answer to a question of this node."""
-
-    status: int
-    head: bytes
-    body: bytes
-
-
-_NO_ANSWER: Final = _LeaderAnswer(503, b"", b"")
 
 
 class FollowerHttp(asyncio.Protocol):
@@ -293,41 +246,17 @@ class FollowerHttp(asyncio.Protocol):
         if reason := self._node.why_unwell():
             self._send_check(CheckResult(status="failed", reason=reason))
             return
-        answer = await self._ask_leader(target, asking, wants_body=True)
+        answer = await self._ask_leader(target, asking)
         try:
             msgspec.json.decode(answer.body, type=CheckResult)
-            own = self._own_check(target.partition("?")[0].removeprefix(f"{CHECKS}/"))
+            check = target.partition("?")[0].removeprefix(f"{CHECKS}/")
+            own = own_check(self._node, check)
         except DECODE_ERRORS:
             own = None
         if own is not None:
             self._send_check(own)
         else:
             self._pass_on(answer)
-
-    def _own_check(self, check: str) -> CheckResult | None:
-        """Return the result of a check that is about this node; None if it is not.
-
-        It is also None if this node does not know the arguments. A leader of another version may
-        know them.
-        """
-        node = self._node
-        match [unquote(part) for part in check.rstrip("/").split("/")]:
-            case ["local-alarms"]:  # this node has no queues in memory
-                name = node.facts()["name"]
-                return alarms_result([(name, LOW_ON_DISK)] if node.is_disk_short() else [])
-            case ["below-node-connection-limit"]:  # it has accepted the connection
-                return OK
-            case ["node-is-quorum-critical"]:
-                return follower_quorum_result(node.nodes(), node.facts()["name"])
-            case ["port-listener", text] if (port := port_of(text)) is not None:
-                return port_result(port, node.bound)
-            case ["protocol-listener", protocols]:
-                return protocol_result(protocols, node.bound)
-            case ["certificate-expiration", count, unit] if (
-                within_ms := period_ms(count, unit)
-            ) is not None:
-                return certificates_result(node.now_ms() + within_ms, node.certificates())
-        return None
 
     def _send_check(self, check: CheckResult) -> None:
         self._send(status_of(check), msgspec.json.encode(check))
@@ -361,37 +290,15 @@ class FollowerHttp(asyncio.Protocol):
         self._send(200, self._node.metrics().encode(), METRICS_MEDIA)
 
     async def _ask_leader(
-        self, target: str, asking: list[bytes], *, wants_body: bool
-    ) -> _LeaderAnswer:
-        """Ask the leader as the client would. The answer is `_NO_ANSWER` if it gives none.
-
-        The body is read if it is wanted, or if it says why the leader refuses.
-        """
-        head = [f"GET {target} HTTP/1.1".encode(), b"Connection: close", *asking]
-        try:
-            async with asyncio.timeout(ASK_S):
-                transport, rest = await self._node.open_relay(self._relay_head)
-                reader = asyncio.StreamReader(ANSWER_BYTES_MAX)
-                attach(transport, asyncio.StreamReaderProtocol(reader), rest)
-                transport.write(b"\r\n".join(head) + b"\r\n\r\n")
-                try:
-                    answer = await reader.readuntil(b"\r\n\r\n")
-                    status = int(answer.split(b" ", 2)[1])
-                    wants_body = wants_body or status != 200
-                    body = b""
-                    while wants_body and (more := await reader.read(ANSWER_BYTES_MAX)):
-                        body += more
-                        if len(body) > ANSWER_BYTES_MAX:
-                            return _NO_ANSWER
-                finally:
-                    transport.abort()
-            return _LeaderAnswer(status, answer, body)
-        except (ClusterError, TimeoutError, OSError, *_BAD_ANSWER):
-            return _NO_ANSWER
+        self, target: str, asking: list[bytes], *, wants_body: bool = True
+    ) -> LeaderAnswer:
+        """Ask the leader as the client would."""
+        opening = self._node.open_relay(self._relay_head)
+        return await ask_leader(opening, target, asking, wants_body=wants_body)
 
     async def _answer_rows(self, wanted: WantedRange, asking: list[bytes]) -> bool:
         """Answer a bulk read. False: nothing was sent, and the leader has to answer."""
-        answer = await self._ask_leader(wanted.question, asking, wants_body=True)
+        answer = await self._ask_leader(wanted.question, asking)
         if answer.status == UNAUTHORIZED:  # asking again would count as another wrong password
             self._pass_on(answer)
             return True
@@ -442,7 +349,7 @@ class FollowerHttp(asyncio.Protocol):
         early = head + bytes(self._data[instead_of:])
         self._node.relays.take(self._transport, relayed, early, has_ended=self._has_ended)
 
-    def _pass_on(self, answer: _LeaderAnswer) -> None:
+    def _pass_on(self, answer: LeaderAnswer) -> None:
         """Send the leader's answer as it is, and close the connection."""
         if not answer.head:
             self._refuse(self._node.why_unwell())
@@ -490,7 +397,7 @@ def _answer_head(status: int, media: str, length: str) -> bytes:
     return head.encode()
 
 
-def _stream_range(answer: _LeaderAnswer) -> StreamRange | None:
+def _stream_range(answer: LeaderAnswer) -> StreamRange | None:
     """Return the leader's facts about a stream; None if it refuses, or has another version."""
     if answer.status != 200:
         return None

@@ -22,7 +22,7 @@ from leveret.config.settings import Settings
 from leveret.http.framework.node import ClusterNodeFacts, Listener
 from leveret.http.transport.open_connections import open_connections
 from leveret.listening import Client
-from leveret.runtime import follower_http
+from leveret.runtime import follower_http, leader_questions
 from leveret.runtime.follower_http import FollowerHttp
 from leveret.runtime.relays import Relayed, Relays
 from leveret.storage.blocks import encode_head
@@ -559,7 +559,7 @@ def _read_streams(
                 await act(node, asked)
 
     # On a busy machine the process that encodes may take long to start.
-    with patch.object(follower_http, "ASK_S", WITHIN_S):
+    with patch.object(leader_questions, "ASK_S", WITHIN_S):
         asyncio.run(scenario())
 
 

@@ -2,7 +2,7 @@
 
 Every user who may see a vhost may check its aliveness. Checks of clusters and mirrors always
 succeed on a single node. In a cluster the leader answers here. A node that follows asks it, and
-answers the checks of a node itself (`leveret.runtime.follower_http`), with the same functions.
+answers the checks of a node itself (`leveret.runtime.follower_checks`), with the same functions.
 """
 
 from collections.abc import Sequence
