@@ -206,6 +206,11 @@ class RaftHost:
         return self._leader_log is not None
 
     @property
+    def is_elected(self) -> bool:
+        """True from the election on; the lead may still be lost before anything is committed."""
+        return self.raft.role == LEADER
+
+    @property
     def may_append(self) -> bool:
         return self._leader_log is not None and self.raft.may_append()
 

@@ -300,14 +300,14 @@ class ClusterMember:
     def require_welcome(self, card: Card, *, is_relay: bool) -> None:
         """Raise `LinkRefusedError` if a node is no member and may not become one.
 
-        Only the leader takes relayed clients.
+        Only a leader takes relayed clients, from its election on.
         """
         host = self.host
         if host is None:
             require_welcome(self._card, None, card)
         else:
             self._require_member(host, card)
-        if is_relay and (host is None or not host.is_leading):
+        if is_relay and not self._owner.takes_relays():
             sentence = f"node {self._card.name} does not lead"
             raise LinkRefusedError(NOT_LEADER, sentence, by_peer=False)
 

@@ -22,6 +22,9 @@ class MemberOwner(Protocol):
     def on_end(self, reason: str) -> None:
         """Handle the end of this member: a fault, or its removal."""
 
+    def takes_relays(self) -> bool:
+        """Return True if clients that other nodes relay may come, and wait for this node."""
+
     def on_relay(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:
         """Take a relayed client; see `leveret.cluster.relay.attach`."""
 

@@ -25,18 +25,18 @@ from leveret.cluster.member import ClusterMember, Directory, NodeSettings
 from leveret.cluster.peers import Tls
 from leveret.cluster.raft.config import ELECTION_TICKS
 from leveret.cluster.raft.members import encode_members
-from leveret.cluster.relay import AMQPS, HTTP, HTTPS, RelayHead, attach
+from leveret.cluster.relay import HTTP, HTTPS, RelayHead
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError, CorruptionError, LeveretError, system_reason
 from leveret.http.transport.open_connections import open_connections
-from leveret.listening import Client, Relayed
+from leveret.listening import Client
 from leveret.runtime.cluster_facts import ClusterFacts
 from leveret.runtime.cluster_logs import FollowingLog, LeadingLog, put_hard
 from leveret.runtime.directory_copier import DirectoryCopier, Offer
 from leveret.runtime.follower_http import FollowerHttp
 from leveret.runtime.fronts import make_front
 from leveret.runtime.node import Node, NotWantedError
-from leveret.runtime.public_listeners import LEADER_WAIT_S
+from leveret.runtime.relayed_clients import RelayedClients
 from leveret.runtime.relays import Relayed as LeaderConnection
 from leveret.runtime.relays import Relays
 from leveret.runtime.role_changes import RoleChanges, failure_text
@@ -49,7 +49,7 @@ from leveret.storage.replication import Replication
 
 log = logging.getLogger(__name__)
 
-RETRY_S: Final = 0.1  # after a relay that was refused: the leader may not be ready
+RETRY_S: Final = 0.1  # after a relay that was refused
 UID_BYTES: Final = 16
 ROLL_WAIT_S: Final = 5.0  # then a copy begins with the last file that is committed
 HAND_OVER_S: Final = 5.0  # then a node that stops no longer waits for its successor
@@ -81,7 +81,7 @@ class ClusterNode(ClusterFacts):
         self._term = 0  # the term in which this node has to lead; 0: it has to follow
         self._changes = RoleChanges()
         self._roles: asyncio.Task[None] | None = None
-        self._taking: set[asyncio.Task[None]] = set()  # relayed clients that no front has taken yet
+        self._relayed_clients = RelayedClients(self._changes, lambda: self._open, self._will_serve)
         self._has_stopped = False
         self.relays = Relays()  # clients of this node that the leader serves
         self.http_connections = open_connections(settings)  # that this node serves as a follower
@@ -172,24 +172,18 @@ class ClusterNode(ClusterFacts):
 
     def on_relay(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:
         """Take a client that another node relays. It waits until this node serves clients."""
-        task = asyncio.get_running_loop().create_task(self._take_relay(transport, head, rest))
-        self._taking.add(task)
-        task.add_done_callback(self._taking.discard)
+        self._relayed_clients.take(transport, head, rest)
 
-    async def _take_relay(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:
-        client = Client(head.client_host, head.client_port, head.is_local)
-        server = head.server_host, head.server_port
-        relayed = Relayed(client, server, head.service in (AMQPS, HTTPS))
-        try:
-            with contextlib.suppress(TimeoutError, ClusterError):
-                async with asyncio.timeout(LEADER_WAIT_S):
-                    await self._changes.until(lambda: self._open is not None or not self._term)
-                    if self._open is not None and not transport.is_closing():
-                        front = await make_front(self._open, head, client, relayed)
-                        return attach(transport, front, rest)
-        except Exception:  # a bug: nobody else would close the connection
-            log.exception("the connection of %s is closed because of a bug", client.host)
-        transport.abort()
+    def takes_relays(self) -> bool:
+        """Return True if this node leads, or has won the election and room for clients to wait."""
+        host = self.member.host
+        return host is not None and (
+            self._open is not None or (host.is_elected and self._relayed_clients.has_room)
+        )
+
+    def _will_serve(self) -> bool:
+        host = self.member.host
+        return self._term != 0 or (host is not None and host.is_elected)
 
     async def find_server(
         self, head: RelayHead, client: Client
@@ -491,8 +485,7 @@ class ClusterNode(ClusterFacts):
             await self._roles
         if self.node is not None:
             await self._end_leading()
-        for task in self._taking:
-            task.cancel()
+        self._relayed_clients.stop()
         await self.reads.stop()
         await self.member.stop()
         if self._following is not None:

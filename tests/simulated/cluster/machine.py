@@ -298,6 +298,9 @@ class Machine:
         if "has failed" in reason:
             self.world.schedule.faults.append(f"{self.name}: {reason}")
 
+    def takes_relays(self) -> bool:
+        return self._is_leading
+
     def on_relay(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:
         self.relays.append(head)
         transport.close()

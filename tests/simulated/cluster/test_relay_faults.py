@@ -7,7 +7,7 @@ import pytest
 from leveret.cluster.faults import DEGRADED
 from leveret.cluster.relay import RelayHead
 from leveret.listening import Client, Relayed
-from leveret.runtime import cluster_node, public_listeners
+from leveret.runtime import public_listeners, relayed_clients
 from leveret.runtime.cluster_facts import LOOK_S
 from leveret.runtime.fronts import make_front
 from leveret.runtime.node import Node
@@ -66,6 +66,25 @@ def test_wrong_address_of_the_leader_is_told(seed: int, caplog: pytest.LogCaptur
         assert lost.node.why_unwell() == ""
 
 
+def test_relayed_clients_wait_at_a_node_that_was_just_elected(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    print(f"seed {seed}")
+    with Schedule(seed) as schedule:
+        network = Network(schedule)
+        nodes = {name: SimulatedBroker(network, name, NAMES) for name in NAMES}
+        for node in nodes.values():
+            node.start()
+        led_by_a(schedule, nodes)
+        clients = [Publisher(network, f"p{at}", nodes[at].url, Accounts(), 600) for at in "bc"]
+        schedule.run_for(1)
+        nodes["a"].kill()
+        for client in clients:
+            schedule.run_until(client.task.done, 60)
+        assert any(nodes[name].is_serving() for name in "bc")
+        assert not [text for text in caplog.messages if "does not lead" in text]
+
+
 def test_relayed_client_is_let_go_if_the_leader_has_a_bug(
     seed: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,7 +98,7 @@ def test_relayed_client_is_let_go_if_the_leader_has_a_bug(
             raise faults.pop()
         return await make_front(node, head, client, relayed)
 
-    monkeypatch.setattr(cluster_node, "make_front", fail_once)
+    monkeypatch.setattr(relayed_clients, "make_front", fail_once)
     with Schedule(seed) as schedule:
         network = Network(schedule)
         nodes = {name: SimulatedBroker(network, name, NAMES) for name in NAMES}

@@ -101,6 +101,9 @@ class Node:
     def on_end(self, reason: str) -> None:
         raise AssertionError(reason)
 
+    def takes_relays(self) -> bool:
+        return self.is_leading
+
     def on_relay(self, transport: asyncio.Transport, head: RelayHead, rest: bytes) -> None:
         attach(transport, Echo(), rest)
 
