@@ -45,12 +45,12 @@ class RelaySlots:
             await turn
         except asyncio.CancelledError:
             waiting = self._waiting.get(network, [])
-            if turn not in waiting:
+            if not turn.cancelled():
                 self._give()  # the slot came in the moment of the cancellation
-                raise
-            waiting.remove(turn)
-            if not waiting:
-                del self._waiting[network]
+            elif turn in waiting:  # `_give` may have passed it over already
+                waiting.remove(turn)
+                if not waiting:
+                    del self._waiting[network]
             raise
 
     def _give(self) -> None:

@@ -56,3 +56,22 @@ async def test_addresses_take_turns() -> None:
     go.set()
     await asyncio.gather(first, second, *flood, *holders[4:])
     assert sorted(inside) == [*range(100), 1_000, 2_000]
+
+
+@played
+async def test_a_task_that_is_cancelled_when_a_slot_is_given_makes_no_second_slot() -> None:
+    slots, inside, go = RelaySlots(), list[int](), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    holders = [loop.create_task(hold(slots, -1, [], go)) for _ in range(OPENING_MAX)]
+    await asyncio.sleep(0)
+    waiting = loop.create_task(hold(slots, -1, inside, go))
+    await asyncio.sleep(0)
+    holders[0].cancel()  # it gives its slot in the same pass of the loop
+    waiting.cancel()
+    await asyncio.wait([holders[0], waiting])
+    later = [loop.create_task(hold(slots, number, inside, go)) for number in range(2)]
+    await asyncio.sleep(0)
+    assert inside == [0]
+    go.set()
+    await asyncio.gather(*later, *holders[1:])
+    assert sorted(inside) == [0, 1]
