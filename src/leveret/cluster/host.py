@@ -127,7 +127,12 @@ class RaftHost:
         self._run(self.raft.send_held)
 
     def on_link_lost(self, number: int) -> None:
-        self._run(partial(self.raft.on_link_lost, number))
+        self._run(partial(self._on_link_lost, number))
+
+    def _on_link_lost(self, number: int) -> None:
+        self.raft.on_link_lost(number)
+        if not self.raft.is_in_contact(self.raft.config.election_ticks):
+            self._lose_lease()  # members without a link elect a leader within a few ticks
 
     def on_messages_lost(self, number: int) -> None:
         """Note that messages to a member may be lost, though it is connected."""
@@ -224,8 +229,9 @@ class RaftHost:
     def has_lease(self) -> bool:
         """Return whether no other node can lead, because a majority has heard this one lately.
 
-        A leader loses its lease when it hears no majority, and when its process was stopped for a
-        while: what it hears then may be old. It has a new lease when a later block is committed.
+        A leader loses its lease when it hears no majority, when it hands the lead over, and when
+        its process was stopped for a while: what it hears then may be old. It has a new lease when
+        a later block is committed.
         """
         if self._leader_log is None:
             return False
@@ -237,7 +243,11 @@ class RaftHost:
     def _check_lease(self) -> None:
         lease_s = int(self.raft.config.election_ticks) * self._tick_s / 2
         is_over = self._now_s() - self._contact_s > lease_s
-        if self._lease_block == 0 and is_over and self._leader_log is not None:
+        if self._lease_block == 0 and (is_over or self.raft.transfer_target != NOBODY):
+            self._lose_lease()
+
+    def _lose_lease(self) -> None:
+        if self._leader_log is not None:
             self._lease_block = int(self.raft.log.last_index) + 1
 
     @property

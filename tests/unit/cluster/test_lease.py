@@ -116,6 +116,34 @@ def test_a_leader_without_open_links_to_a_majority_has_no_lease() -> None:
     assert leading.host.has_lease(), "it is heard again"
     leading.trio.deaf = set(FOLLOWERS)
     for number in FOLLOWERS:
+        assert leading.host.has_lease()
         leading.host.on_link_lost(number)
+    assert not leading.host.has_lease(), "they may elect a leader before the next tick"
     leading.tick(3)
     assert not leading.host.has_lease()
+
+
+def test_a_commit_from_before_the_links_were_lost_gives_no_lease() -> None:
+    leading = Leading()
+    leading.now_s += ELECTION_TICKS * TICK_S
+    assert not leading.host.has_lease()
+    leading.tick(4)
+    leading.commit()
+    for number in FOLLOWERS:
+        leading.host.on_link_lost(number)
+    assert not leading.host.has_lease()
+
+
+def test_a_leader_that_hands_its_lead_over_has_no_lease() -> None:
+    """The next leader is elected at once, and may serve clients before this one hears of it."""
+    leading = Leading()
+    leading.tick(ELECTION_TICKS)
+    assert leading.host.has_lease()
+    leading.trio.deaf = {2}
+    leading.host.transfer(2)
+    assert not leading.host.has_lease()
+    leading.tick(ELECTION_TICKS)
+    assert leading.host.may_append, "the hand-over was given up"
+    assert not leading.host.has_lease()
+    leading.commit()
+    assert leading.host.has_lease()
