@@ -119,9 +119,9 @@ def test_a_delivery_waits_for_its_commit_while_another_node_may_lead() -> None:
     for body in (b"one", b"two"):
         leader.client.publish("q", body)
     leader.commit()
-    leader.stage.followers.has_lease = False
     peer = leader.stage.opened()
     peer.open_channel(1)
+    leader.stage.followers.has_lease = False
     peer.feed(method(1, "basic.get", queue="q", no_ack=True))
     assert peer.take() == []
     leader.stage.sync()
@@ -129,6 +129,29 @@ def test_a_delivery_waits_for_its_commit_while_another_node_may_lead() -> None:
     assert [name_of(event) for event in peer.take()] == ["basic.get-ok"]
     leader.stage.followers.has_lease = True
     peer.feed(method(1, "basic.get", queue="q", no_ack=True))
+    assert [name_of(event) for event in peer.take()] == ["basic.get-ok"]
+
+
+def test_a_delivery_that_no_block_records_waits_while_another_node_may_lead() -> None:
+    """Messages may be delivered in another order than they came: the mark is that of the newest."""
+    leader = _Leader()
+    leader.stage.is_committing = True
+    leader.client.declare("p", **{"x-max-priority": 9})
+    for priority in (0, 9):
+        leader.client.publish("p", b"%d" % priority, {**PERSISTENT, "priority": priority})
+    leader.stage.commit_all()
+    peer = leader.stage.opened()
+    peer.open_channel(1)
+    peer.feed(method(1, "basic.get", queue="p"))
+    assert [name_of(event) for event in peer.take()] == ["basic.get-ok"]
+    leader.stage.run_timers()
+    leader.stage.commit_all()
+    leader.stage.is_committing = False
+    leader.stage.followers.has_lease = False
+    peer.feed(method(1, "basic.get", queue="p"))
+    assert peer.take() == []
+    leader.stage.sync()
+    leader.commit()
     assert [name_of(event) for event in peer.take()] == ["basic.get-ok"]
 
 

@@ -3,9 +3,9 @@
 At the end of a turn, the output of every connection is held until the newest block with a change
 that clients can see is committed. The change may be of this turn or of an earlier one. So a leader
 that was cut off from the cluster never shows a change that the other nodes do not have. A block
-with acks only holds nothing back: a lost ack is a redelivery. But a leader that has lost contact
-with the majority, or was stopped for a while, holds back even deliveries: another node may have
-delivered the same messages.
+with acks only holds nothing back: a lost ack is a redelivery. But a leader without a lease, which
+has lost contact with the majority or was stopped for a while, holds back all output until the next
+block is committed: another node may have delivered the same messages.
 
 Confirms are written when their block is committed, and show no later change. So they are sent at
 once, even while later output waits.

@@ -85,10 +85,10 @@ class ReplicatedLog(Log):
         """Return the newest block that clients may be told of; it may not be taken yet.
 
         A block with nothing but acks and marks of deliveries does not count: a lost ack is a
-        redelivery. It does count while another node may lead: that may deliver the same messages.
+        redelivery. While another node may lead, all output waits for the next block: that node may
+        deliver the same messages, and not every delivery is recorded.
         """
-        journal = self._journal
-        if journal.has_news() or (journal.size() != 0 and not self._replication.has_lease()):
+        if self._journal.has_news() or not self._replication.has_lease():
             return self.taken_block + 1
         return self._told_block
 

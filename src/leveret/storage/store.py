@@ -252,6 +252,8 @@ class Store:
     def wait_for_commit(self, block: int, session: SessionBase) -> None:
         """Tell a session when a block is committed. `block_to_await` has returned its number."""
         if block > self.log.taken_block:
+            if self.journal.waiting_bytes() == 0:
+                self.journal.write_nothing()
             self.journal.must_sync = True  # do not wait for more records
         self._holding.append((block, session))
 
