@@ -6,7 +6,8 @@ key takes about 34 bytes of memory and 24 bytes of each checkpoint. So a vhost h
 early would let a duplicate through, which the object promises not to do.
 
 One object must not take the room of all others. So an object with less than an equal share of the
-room still takes new keys, and a vhost never remembers more than twice `KEYS_MAX`.
+room still takes new keys, until the vhost remembers twice `KEYS_MAX`. Shares alone would be no
+limit: an object that took its share keeps it when further objects make the shares smaller.
 
 A start loads all keys that the log has, whatever the limit: they were accepted.
 """
@@ -30,7 +31,9 @@ class KeyRoom:
 
     def takes(self, own: i64) -> bool:
         """Return True if an object that has this many keys may remember one more."""
-        return self.keys < self.keys_max or own * self.objects < self.keys_max
+        if self.keys < self.keys_max:
+            return True
+        return own * self.objects < self.keys_max and self.keys < 2 * self.keys_max
 
     def add(self, count: i64) -> None:
         """Count keys that were remembered; a negative number was forgotten."""

@@ -76,6 +76,18 @@ def test_object_that_takes_all_room_leaves_an_equal_share_to_others() -> None:
     assert names(c.publish("q", "new", **key("new"))) == ["basic.nack"]
 
 
+def test_a_vhost_with_ever_more_objects_remembers_no_more_than_twice_its_room() -> None:
+    """Each of them is filled when it is new, as long as its share is large."""
+    c = full(keys_max=8)
+    c.send("confirm.select")
+    for number in range(20):
+        name = f"late{number}"
+        c.queue(name, **once())
+        for value in range(8):
+            c.publish(name, "m", **key(value))
+    assert room(c).keys == 16
+
+
 def test_object_that_has_as_many_keys_as_its_size_forgets_its_oldest_one() -> None:
     c = client(q=once(size=2))
     room(c).keys_max = 2
