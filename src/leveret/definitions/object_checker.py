@@ -39,7 +39,7 @@ class ObjectChecker:
         self._definition_bytes_max = broker.definition_bytes_max
         # Copies of existing objects, and the objects of the document. Limits come at the end.
         self._trial = Broker(0, _NO_LIMIT)
-        self._empty = Broker(0)  # rows of objects that exist
+        self._empty = Broker(0, _NO_LIMIT)  # rows of objects that exist
         self._copied: dict[str, tuple[int, int, int]] = {}  # queues and exchanges, by vhost
         self.default_kinds: dict[str, str] = {}  # default queue types of the document, by vhost
 

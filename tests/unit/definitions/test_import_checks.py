@@ -8,7 +8,9 @@ import pytest
 from leveret.auth import UserDirectory
 from leveret.definitions import Definitions
 from leveret.definitions.importing import Importer
+from leveret.definitions.object_importer import put_exchange
 from leveret.engine.broker import Broker
+from leveret.engine.vhosts.state import DEFINITION_BYTES_MAX
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import PreconditionFailedError
 from leveret.wire.tables import table_of
@@ -131,6 +133,18 @@ def test_import_with_too_many_bytes_of_definitions_changes_nothing() -> None:
     assert list(vhost.queues) == ["there", "q" * 200]
     take(broker, queues=[queue("q" * 200), queue("a" * 200)])
     assert "a" * 200 in vhost.queues
+
+
+def test_import_of_objects_that_exist_is_not_limited() -> None:
+    """The limit of a vhost may be higher than the usual one, or was lowered."""
+    broker, vhost = node()
+    vhost.definition_bytes_max = 2 * DEFINITION_BYTES_MAX
+    rows = [exchange(f"x{number}", "direct", blob="b" * 16_000) for number in range(4_200)]
+    for row in rows:
+        put_exchange(vhost, row)
+    assert vhost.definition_bytes > DEFINITION_BYTES_MAX
+    vhost.definition_bytes_max = 1
+    take(broker, exchanges=rows)
 
 
 def test_partition_that_exists_as_another_queue_stops_the_import() -> None:
