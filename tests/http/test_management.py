@@ -632,6 +632,10 @@ def test_slow_disk_fails_its_own_check_only_and_is_shown(
     answer = api.as_user("few").ask("GET", "health/checks/disk-speed")
     assert answer.json["reason"] == "the disk of node test is slow: a sync takes 346 ms"
     assert answer.json["disks"] == [{"node": "test", "data": "", "sync_ms": 346}]
+    few: list[str] = []
+    client = ManagementClient(server.http_url, "few", "few")
+    assert show_status(client, as_json=False, echo=few.append) == 0
+    assert "disk     the disk of node test is slow: a sync takes 346 ms" in few
     assert api.delete("users/few") == 204
     assert api.get("health")["disk"] == "slow: a sync takes 346 ms"
     assert api.get("health/checks/alarms") == {"status": "ok"}

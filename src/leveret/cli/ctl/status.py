@@ -149,7 +149,8 @@ def _slow_disks(broker: ManagementClient, health: dict[str, object]) -> Iterator
     rows = broker.get_any(_DISK_CHECK).get("disks") if broker.has_login else None
     if isinstance(rows, list):
         for row in rows:
-            took = f"a sync of {row['data']} takes {row['sync_ms']} ms"
+            sync = f"a sync of {row['data']}" if row["data"] else "a sync"
+            took = f"{sync} takes {row['sync_ms']} ms"
             yield f"disk     the disk of node {row['node']} is slow: {took}"
     elif health.get("disk"):
         yield f"disk     {health['disk']}"
