@@ -15,6 +15,7 @@ from leveret.http.transport.http_connection import (
     HEADERS_MAX,
     PIPELINED_MAX,
 )
+from leveret.runtime import loop_watch
 from leveret.testing.broker import RunningBroker, broker
 from tests.http.asking import ask, ask_whole
 from tests.http.management import Api
@@ -50,6 +51,11 @@ def answer(server: RunningBroker, *pieces: bytes) -> bytes:
 
 def status(found: bytes) -> bytes:
     return found[9:12]
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what was logged, except that a busy machine has held the event loop up."""
+    return [each.message for each in caplog.records if each.name != loop_watch.log.name]
 
 
 def test_head_over_the_limit_is_refused(server: RunningBroker) -> None:
@@ -118,7 +124,7 @@ def test_other_protocols_are_ignored_and_the_connection_ends(
     found = answer(server, HEALTH + b"Connection: Upgrade\r\nUpgrade: " + protocol + b"\r\n\r\n")
     assert status(found) == b"200"
     assert b"connection: close" in found
-    assert not caplog.records
+    assert logged(caplog) == []
 
 
 @pytest.mark.parametrize(
@@ -138,7 +144,7 @@ def test_malformed_request_is_refused_and_not_logged(
     server: RunningBroker, request_: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert status(answer(server, request_)) == b"400"
-    assert not caplog.records
+    assert logged(caplog) == []
 
 
 def test_client_of_another_protocol_is_told_and_logged_once(
@@ -149,11 +155,8 @@ def test_client_of_another_protocol_is_told_and_logged_once(
         assert status(answered) == b"400"
         assert answered.endswith(b"the client speaks AMQP on http_port: connect it to amqp_port")
     assert status(answer(server, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")) == b"400"
-    logged = [each.message for each in caplog.records]
-    assert [each.rpartition("the client speaks ")[2].split()[0] for each in logged] == [
-        "AMQP",
-        "TLS",
-    ]
+    spoken = [each.rpartition("the client speaks ")[2].split()[0] for each in logged(caplog)]
+    assert spoken == ["AMQP", "TLS"]
 
 
 def test_slow_body_is_refused(server: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
