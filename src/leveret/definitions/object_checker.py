@@ -127,7 +127,7 @@ class ObjectChecker:
             there = found.definition_bytes if found is not None else 0
             most = found.definition_bytes_max if found is not None else self._definition_bytes_max
             new = made.definition_bytes - size
-            _require_within(name, "byte of definitions", there, new, most)
+            _require_within(name, "definition byte", there, new, most)
 
 
 def _copy_queue(source: Vhost, target: Vhost, name: str) -> None:
