@@ -43,7 +43,8 @@ class SyncWatch:
         self._folder = folder
         self._log_of_disk = log_of_disk
         self._is_slow = False
-        self._mean_s = 0.0  # of the newest look with a sync
+        # Of the newest look with a sync; while the disk is slow, of the newest that was not fast.
+        self._mean_s = 0.0
         self._streak = 0  # looks in a row that contradict `_is_slow`
         self._quiet_s = 0.0  # time since the newest look with a sync
         self._times: Histogram | None = None  # of the last look
@@ -92,8 +93,9 @@ class SyncWatch:
         return count, sum_s
 
     def _judge(self, mean_s: float) -> None:
-        self._mean_s = mean_s
         contradicts = mean_s < FAST_SYNC_S if self._is_slow else mean_s >= SLOW_SYNC_S
+        if not (self._is_slow and contradicts):  # "it is slow: a sync takes 2 ms" helps nobody
+            self._mean_s = mean_s
         self._streak = self._streak + 1 if contradicts else 0
         if self._streak < LOOKS:
             return

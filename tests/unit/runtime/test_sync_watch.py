@@ -63,7 +63,7 @@ def test_beginning_and_end_of_a_slow_disk_are_one_line_each(
         assert disk.look(0.4) == pytest.approx(0.4)
     assert lines(caplog) == []
     for _ in range(LOOKS - 1):
-        assert disk.look(0.002) > 0
+        assert disk.look(0.002) == pytest.approx(0.4), "a slow disk is not told with a short sync"
     assert disk.look(0.002) == 0
     assert disk.look(0.002) == 0
     assert lines(caplog) == ["the disk is not slow any more"]
