@@ -275,6 +275,7 @@ class ClusterFacts:
             relay_fault=self.relay_fault(),
             time_ahead_ms=self.time_ahead_ms(),
             expired_certificate=self._expired_certificate(),
+            leads=self.leader == self.cluster.name,
         )
         faults = {
             (fault.node, fault.advice): fault

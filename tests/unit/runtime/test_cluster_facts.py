@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from leveret.cluster.status import ClusterStatus, MemberStatus, RaftStatus
@@ -111,3 +112,25 @@ def test_an_expired_certificate_is_told_and_reported(tmp_path: Path) -> None:
     assert fault["fault"].startswith("the certificate /etc/ca.pem of node b has expired")
     found = Facts(facts.report()).report_of("b")
     assert found is not None and found.expired_certificate == "/etc/ca.pem"
+
+
+def test_a_leader_whose_clock_is_wrong_logs_that_another_node_may_lead(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    report = msgspec.json.decode(Facts(b"", tmp_path).report())
+    report["now_ms"] += 3_600_000
+    facts = Facts(msgspec.json.encode(report))
+    facts.cluster = cast(Any, SimpleNamespace(name="a", peers=[]))
+    members = [
+        MemberStatus(name, 1, name, "follower", True, 9, 0, 0, 0.0, None, False, "replicate")
+        for name in ("a", "b", "c")
+    ]
+    status = ClusterStatus("a", 1, "c0ffee", "", {}, None, 3, 3, 2, 1, members)
+    facts.member.status = lambda: status  # type: ignore[method-assign]
+    facts._clock = cast(Any, SimpleNamespace(ahead_ms=lambda: 0))
+    facts.leader = "a"
+    for _ in range(2):
+        facts.log_faults()
+    assert "the clock of node a is 60 min behind the clocks of most nodes" in caplog.text
+    assert "or let another node lead" in caplog.text
+    assert "ctl cluster drain a" not in caplog.text
