@@ -53,6 +53,8 @@ class Flusher:
         # Topics of the next round, each with a future if a caller waits for it.
         self._asked: dict[TopicName, asyncio.Future[None] | None] = {}
         self._in_round: set[TopicName] = set()  # topics of the current round
+        # Topics of the current round that are being moved, or are on another shard now.
+        self._stopped: dict[TopicName, TopicStoppedError] = {}
         # The most urgent priority that this node has buffered, for the next and the current round.
         self._urgent: dict[TopicName, int] = {}
         self._urgent_in_round: dict[TopicName, int] = {}
@@ -146,6 +148,7 @@ class Flusher:
     async def _round(self) -> None:
         asked, self._asked = self._asked, {}
         self._in_round = set(asked)
+        self._stopped = {}
         self._urgent_in_round, self._urgent = self._urgent, {}
         self._began_s = asyncio.get_running_loop().time()
         todo = list(asked)
@@ -155,7 +158,7 @@ class Flusher:
                 todo = await self._flush_some(todo)
                 if todo:
                     self._tables.behind.add(self.shard.index)
-            except (JobsUnavailableError, TopicStoppedError) as error:
+            except JobsUnavailableError as error:
                 fault = error
             except Exception as error:
                 log.exception("jobs could not be flushed to %s", self.shard.name)
@@ -163,9 +166,9 @@ class Flusher:
         self._tables.behind.discard(self.shard.index)
         self._in_round.clear()
         self._urgent_in_round.clear()
-        for waiting in asked.values():
+        for topic, waiting in asked.items():
             if waiting is not None and not waiting.done():
-                _answer(waiting, fault)
+                _answer(waiting, self._stopped.get(topic, fault))
 
     async def _flush_some(self, topics: list[TopicName]) -> list[TopicName]:
         """Insert one batch; return the topics that may have more jobs."""
@@ -184,24 +187,22 @@ class Flusher:
                 taken[topic] = jobs
             count += len(raw)
             size += sum(map(len, raw))
-            if count >= limit.jobs or size >= limit.bytes:
+            has_more = count >= limit.jobs or size >= limit.bytes
+            if has_more and len(jobs) == len(raw):  # else the next job blocks the topic
                 left.append(topic)
         if taken:
             await self._insert(taken)
-        return left
+        return [topic for topic in left if topic not in self._stopped]
 
     async def _insert(self, taken: dict[TopicName, list[BufferedJob]]) -> None:
         try:
             await self._tables.put(self.shard, [job for jobs in taken.values() for job in jobs])
-        except TopicStoppedError:
+        except TopicStoppedError as error:
             if len(taken) == 1:
-                await self._on_stopped(next(iter(taken)))
-                raise
+                await self._on_stopped(next(iter(taken)), error)
+                return
             for topic, jobs in taken.items():  # insert the topics that are not being moved
-                try:
-                    await self._insert({topic: jobs})
-                except TopicStoppedError:
-                    log.info("the topic %s of %s is being moved", topic[1], topic[0])
+                await self._insert({topic: jobs})
             return
         now_ms = self._tables.clock.now_ms()
         for topic, jobs in taken.items():
@@ -213,7 +214,9 @@ class Flusher:
             if await self._redis.trim(topic, ids, min(due, default=None)):
                 await self._prefetcher.try_to_take_back(topic)
 
-    async def _on_stopped(self, topic: TopicName) -> None:
+    async def _on_stopped(self, topic: TopicName, error: TopicStoppedError) -> None:
+        log.info("the topic %s of %s is being moved", topic[1], topic[0])
+        self._stopped[topic] = error
         await self._routes.refresh()
         if self._routes.shard_of(topic) is not self.shard:
             self.on_moved(topic)
