@@ -1,6 +1,7 @@
 """The local log: jobs survive a crash, torn ends are cut off, jobs are taken back."""
 
 import asyncio
+import errno
 import os
 import resource
 import shutil
@@ -225,6 +226,33 @@ def test_a_full_disk_refuses_the_batch_and_keeps_the_rest(tmp_path: Path) -> Non
     again = opened(tmp_path)
     assert list(again.outstanding) == [3]
     assert list(again.undone) == [1]
+    again.close()
+
+
+@pytest.mark.parametrize("written", [None, 5])
+def test_a_disk_that_is_full_at_the_begin_of_a_file_has_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int | None
+) -> None:
+    """The name of the file is there already when there is no room for its first bytes."""
+
+    def write(descriptor: int, data: bytes) -> int:
+        if written is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(descriptor, data[:written])
+
+    real = os.write
+    wal = opened(tmp_path)
+    append(wal, [entry(1)])
+    with monkeypatch.context() as patches:
+        patches.setattr(os, "write", write)
+        for _ in range(2):
+            with pytest.raises(JobsUnavailableError, match="No space left on device"):
+                append(wal, [entry(2, bytes(SEGMENT_BYTES))])
+    append(wal, [entry(3, bytes(SEGMENT_BYTES))])
+    assert len(segments(tmp_path)) == 2
+    wal.close()
+    again = opened(tmp_path)
+    assert list(again.outstanding) == [1, 3]
     again.close()
 
 

@@ -12,6 +12,7 @@ too, or a sync failed, the log is broken and accepts nothing until a restart.
 """
 
 import asyncio
+import errno
 import fcntl
 import logging
 import os
@@ -159,9 +160,7 @@ class Wal:
         path = self._path(segment)
         head = _HEADER.pack(MAGIC, VERSION, self.origin.bytes, 0)[:-4]
         head += _LENGTH.pack(crc32(head)) + bytes([UNSYNCED])
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        self._files[segment] = descriptor
-        os.write(descriptor, head)
+        self._files[segment] = _create(path, head)
         self._last, self._size = segment, len(head)
         self._is_listed = False
         self._follows_unsynced.append(segment)
@@ -356,6 +355,20 @@ class Wal:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def _create(path: Path, head: bytes) -> int:
+    """Return the descriptor of a new file; leave none behind if the disk is full."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        done = os.write(descriptor, head)
+        if done < len(head):  # there was room for a part of it
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        os.close(descriptor)
+        path.unlink(missing_ok=True)
+        raise
+    return descriptor
 
 
 def _record(raw: list[bytes]) -> bytes:
