@@ -115,10 +115,15 @@ def test_acks_announce_the_node_and_a_rest_ends_the_announcement(
     asyncio.run(main())
 
 
-def test_a_node_that_stops_withdraws_its_announcements(deployment: Deployment) -> None:
+@pytest.mark.parametrize("has_notes", [False, True])
+def test_a_node_that_stops_withdraws_its_announcements(
+    deployment: Deployment, has_notes: bool
+) -> None:
     async def main() -> None:
         async with deployment.node(settings=QUIET) as store:
-            await taken(store, 1)
+            jobs = await taken(store, 1)
+            if has_notes:
+                await quick_ack(store, jobs)
             assert not await deployment.is_empty("ack_nodes")
         assert await deployment.is_empty("ack_nodes")
 

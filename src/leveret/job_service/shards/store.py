@@ -293,11 +293,15 @@ class ShardsStore:
         while True:
             await self._try_to("flush all buffers", self._updater.flush_all)
             await self._try_to("sweep the local log", self._sweep_all)
-            for topic in self._notes.own_topics:
-                await self._try_to("write the notes", partial(self._notes.write, topic))
+            await self._write_notes()
             if not (self._wal.outstanding or self._wal.undone) and self._notes.is_written:
+                await self._write_notes()  # what is left are announcements to withdraw
                 return
             await asyncio.sleep(POLL_S)
+
+    async def _write_notes(self) -> None:
+        for topic in self._notes.own_topics:
+            await self._try_to("write the notes", partial(self._notes.write, topic))
 
     async def _close(self) -> None:
         await self._prefetcher.close()
