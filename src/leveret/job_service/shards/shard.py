@@ -14,6 +14,7 @@ connection: a new one shows whether the server or only the connection is silent.
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
@@ -413,13 +414,20 @@ class Shard:
         self.refusal = None
 
     async def _measure(self, connection: Any) -> None:
-        """Read the clock of the shard, and whether it takes changes."""
-        asked_ms = self._clock.now_ms()
-        at, is_read_only = await connection.fetchrow(
-            "SELECT clock_timestamp(), current_setting('transaction_read_only')::BOOLEAN"
-        )
+        """Read the clock of the shard, and whether it takes changes.
+
+        The time in an answer that a node reads late, because it stood still, would be wrong by more
+        than PREFETCH_MARGIN_MS. So it is asked again.
+        """
+        loop = asyncio.get_running_loop()
+        asked_s = -math.inf
+        while loop.time() - asked_s > self._settings.deadline_s:
+            asked_s, asked_ms = loop.time(), self._clock.now_ms()
+            at, is_read_only = await connection.fetchrow(
+                "SELECT clock_timestamp(), current_setting('transaction_read_only')::BOOLEAN"
+            )
         self.health.note_time(asked_ms, self._clock.now_ms(), to_ms(at))
-        is_full = asyncio.get_running_loop().time() < self._full_until_s
+        is_full = loop.time() < self._full_until_s
         self.health.note_write_refusal(READ_ONLY if is_read_only else FULL if is_full else "")
 
     async def watch(self) -> None:
