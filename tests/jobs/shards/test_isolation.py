@@ -15,8 +15,10 @@ from leveret.job_service.shards import schedules
 from tests.jobs.shards.deployment import (
     QUICK,
     QUIET,
+    TOPIC,
     WITHIN_S,
     Deployment,
+    begin_to_wait,
     drain,
     eventually,
     hold_flushers,
@@ -350,5 +352,23 @@ def test_many_statistics_use_one_connection_at_a_time(deployment: Deployment) ->
                     await watching.close()
             assert max(seen) <= 1
             assert {len(call.result()) for call in calls} == {1}
+
+    asyncio.run(main())
+
+
+def test_dequeues_of_many_topics_cost_a_dequeue_that_waits_no_notification(
+    deployment: Deployment,
+) -> None:
+    """The node keeps an event for each topic only while a dequeue of it runs."""
+
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            waiting = await begin_to_wait(store)
+            for wait_ms in (0, 1):
+                assert await store.dequeue("n", f"other {wait_ms}", 1, None, wait_ms) == []
+            assert list(store._signals._events) == [TOPIC]
+            await store.enqueue([new()])
+            assert len(await asyncio.wait_for(waiting, WITHIN_S)) == 1
+            assert not store._signals._events
 
     asyncio.run(main())

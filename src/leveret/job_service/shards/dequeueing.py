@@ -69,15 +69,15 @@ class Dequeuer:
         while True:
             if self.is_draining:
                 raise JobsDrainingError("the service is stopping")
-            event = self._signals.signal_for(topic)
-            # The client of a call that waits may disconnect.
-            found = await self._claims.claim(topic, limit, lease_ms, may_leave=wait_ms > 0)
-            left_s = end_s - loop.time()
-            if found or left_s <= 0:
-                return found
-            if not self._routes.shard_of(topic).is_listening:
-                left_s = min(left_s, WAIT_POLL_S)
-            await self._signals.wait(event, left_s)
+            with self._signals.signal_for(topic) as event:
+                # The client of a call that waits may disconnect.
+                found = await self._claims.claim(topic, limit, lease_ms, may_leave=wait_ms > 0)
+                left_s = end_s - loop.time()
+                if found or left_s <= 0:
+                    return found
+                if not self._routes.shard_of(topic).is_listening:
+                    left_s = min(left_s, WAIT_POLL_S)
+                await self._signals.wait(event, left_s)
 
     def begin_take(
         self,

@@ -2,19 +2,19 @@
 
 import asyncio
 from collections import Counter
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from leveret.job_service.shards.topic_name import TopicName
 
-SIGNALS_MAX: Final = 100_000
-
 
 class ReadySignals:
-    """One event for each topic that a dequeue waits for."""
+    """One event for each topic that a dequeue waits for, or looks for jobs of."""
 
     def __init__(self) -> None:
         self._events: dict[TopicName, asyncio.Event] = {}
-        self._waiting: Counter[asyncio.Event] = Counter()  # waiting dequeues of each event
+        self._users: Counter[asyncio.Event] = Counter()  # dequeues of each event
+        self._waiting: Counter[asyncio.Event] = Counter()  # those that wait
 
     def notify(self, topic: TopicName) -> None:
         event = self._events.pop(topic, None)
@@ -25,14 +25,22 @@ class ReadySignals:
         for topic in list(self._events):
             self.notify(topic)
 
-    def signal_for(self, topic: TopicName) -> asyncio.Event:
-        """Return the event of a topic, which is set once.
+    @contextmanager
+    def signal_for(self, topic: TopicName) -> Iterator[asyncio.Event]:
+        """Give the event of a topic, which is set once, for a block that looks for jobs and waits.
 
-        Get it before looking for jobs, so that no notification is missed in between.
+        Begin the block before looking for jobs, so that no notification is missed in between.
         """
-        if len(self._events) >= SIGNALS_MAX:
-            self._events.clear()  # waiting dequeues look again by themselves
-        return self._events.setdefault(topic, asyncio.Event())
+        event = self._events.setdefault(topic, asyncio.Event())
+        self._users[event] += 1
+        try:
+            yield event
+        finally:
+            self._users[event] -= 1
+            if not self._users[event]:  # clients may ask for any number of topics
+                del self._users[event]
+                if self._events.get(topic) is event:
+                    del self._events[topic]
 
     def is_awaited(self, topic: TopicName) -> bool:
         """Return whether a dequeue waits for a job of a topic now."""
