@@ -277,6 +277,27 @@ def test_a_shard_that_refuses_statements_is_named_and_others_go_on(deployment: D
     asyncio.run(main())
 
 
+def test_a_shard_that_refuses_jobs_of_the_log_holds_back_no_other(
+    deployment: Deployment, redis_server: RedisServer
+) -> None:
+    refusing, fine = topic_on(0), topic_on(1)
+
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            hold_flushers(store)
+            for topic in (refusing, fine):
+                await store.enqueue([new(topic)])
+            redis_server.wipe()
+            await deployment.rows("ALTER TABLE items RENAME TO elsewhere", shard=0)
+            await store._sweeper.sweep(0.0)
+            assert len(await deployment.rows("SELECT FROM items", shard=1)) == 1
+            await deployment.rows("ALTER TABLE elsewhere RENAME TO items", shard=0)
+            await store._sweeper.sweep(0.0)
+            assert not store._wal.outstanding
+
+    asyncio.run(main())
+
+
 def test_what_is_done_in_a_shard_is_told_so_though_redis_dies_meanwhile(
     deployment: Deployment, own_redis: RedisServer
 ) -> None:

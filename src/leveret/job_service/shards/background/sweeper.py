@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from leveret.errors import JobsError
+from leveret.errors import JobsError, JobsUnavailableError
 from leveret.job_service.shards.buffered_job import BufferedJob
 from leveret.job_service.shards.enqueueing import by_topic
 from leveret.job_service.shards.ready_signals import ReadySignals
@@ -114,9 +114,10 @@ class Sweeper:
             for id, position in self._wal.outstanding.items()
             if position.added_s <= before_s and id not in self._wal.unanswered
         ]
+        failed: set[int] = set()  # shards that did not take jobs
         for ids in _chunks(old):
             await self._settle_marked(ids)
-            await self._put([id for id in ids if id in self._wal.outstanding])
+            await self._put([id for id in ids if id in self._wal.outstanding], failed)
         for ids in _chunks(list(self._wal.undone)):
             await self._undo(ids)
 
@@ -128,11 +129,16 @@ class Sweeper:
                 )
                 self._wal.settle(row["id"] for row in rows)
 
-    async def _put(self, ids: list[int]) -> None:
+    async def _put(self, ids: list[int], failed: set[int]) -> None:
         for some in _pieces(self._wal, ids):
             for shard, jobs in self._routes.by_shard(some):
-                if shard.is_up:
+                if not shard.is_up or shard.index in failed:
+                    continue
+                try:
                     await self._put_to(shard, jobs)
+                except JobsUnavailableError as error:  # the disk of the shard may be full
+                    log.info("jobs of the local log have to wait: %s", error)
+                    failed.add(shard.index)
 
     async def _put_to(self, shard: Shard, jobs: list[BufferedJob]) -> None:
         """Insert jobs, as many at a time as the shard takes."""
