@@ -98,6 +98,25 @@ def test_a_job_that_an_amqp_consumer_holds_is_there(api: Api, channel: Any) -> N
     assert api.ack(TOPIC, id) == 404
 
 
+def test_messages_that_amqp_consumers_hold_are_listed_once_each(api: Api, channel: Any) -> None:
+    """They have no ids yet. One of them was taken over HTTP, and has an id only in its lease."""
+    api.dequeue(TOPIC)
+    bodies = [b"%d" % number for number in range(4)]
+    for body in bodies:
+        channel.basic_publish("", TOPIC, body, pika.BasicProperties(delivery_mode=2))
+    assert payload(api.take(TOPIC, wait=WAIT_S)) == bodies[0]
+    assert [channel.basic_get(TOPIC)[2] for _ in bodies[1:]] == bodies[1:]
+    place = {"namespace": api.namespace, "topic": TOPIC, "state": "leased"}
+    for limit in (1, 2, 3, 4, 100):
+        answer = api.get("/jobs", limit=limit, **place)
+        found = answer.body
+        while after := answer.headers.get("jobs-next"):
+            answer = api.get("/jobs", limit=limit, after=after, **place)
+            assert len(answer.body) <= limit
+            found += answer.body
+        assert sorted(map(payload, found)) == bodies
+
+
 class NotUtf8(str):
     """A text that pika sends as bytes that are not UTF-8."""
 

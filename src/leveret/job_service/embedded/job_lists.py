@@ -13,7 +13,7 @@ from leveret.engine.insight.walk import Walk, WalkCursor
 from leveret.engine.message import Message
 from leveret.engine.turns.session import Session
 from leveret.job_model import BATCH_BYTES_MAX, Job
-from leveret.job_service.embedded.envelope import Envelope, read_envelope, shown_bytes
+from leveret.job_service.embedded.envelope import job_id, read_envelope, shown_bytes
 from leveret.job_service.embedded.job_search import SLICE, walk_messages
 from leveret.job_service.embedded.topic import Topic
 from leveret.job_service.list_cursor import decode_cursor, encode_cursor
@@ -22,6 +22,8 @@ from leveret.slices import Slices
 LEASED: Final = "leased"
 _WALK_KEY_MAX: Final = 1 << 62
 _NO_END_MS: Final = (1 << 63) - 1  # stands for the end of the lease of a job that AMQP holds
+# A message that was published over AMQP has no id yet. This and its number stand for it.
+_NO_ID: Final = -(1 << 62)
 _BEFORE_ALL: Final = (-1, -1)
 
 
@@ -72,17 +74,19 @@ async def list_leased(
         if len(places) >= 2 * limit:
             places = nsmallest(limit, places)
         await slices.rest_if_over()
-    held: dict[int, tuple[Envelope, Message]] = {}  # by consumers over AMQP
-    if count < limit:
-        async for one in walk_messages(
-            topic.vhost, topic.queue, slices, UNACKED, sessions=sessions
-        ):
-            envelope = read_envelope(one.message, topic.queue)
-            place = _NO_END_MS, envelope.id
-            if envelope.id not in topic.leases and place > last:
-                held[envelope.id] = envelope, one.message
+    held: dict[tuple[int, int], Message] = {}  # by consumers over AMQP
+    others = [session for session in sessions if session is not topic.session]
+    if others and count <= limit:  # else they are on a later page
+        async for one in walk_messages(topic.vhost, topic.queue, slices, UNACKED, sessions=others):
+            id = job_id(one.message)
+            place = _NO_END_MS, id or _NO_ID + int(one.message.seq)
+            if id not in topic.leases and place > last and place not in held:
+                held[place] = one.message
                 places.append(place)
                 count += 1
+            if len(places) >= 2 * limit:
+                places = nsmallest(limit, places)
+                held = {place: held[place] for place in places if place in held}
     jobs: list[Job] = []
     size = read = 0
     places = nsmallest(limit, places)
@@ -90,9 +94,9 @@ async def list_leased(
         if size >= BATCH_BYTES_MAX:
             break
         read += 1
-        if place[1] in held:
-            envelope, message = held[place[1]]
-            jobs.append(envelope.job(LEASED, message.body))
+        if place in held:
+            message = held[place]
+            jobs.append(read_envelope(message, topic.queue).job(LEASED, message.body))
             size += shown_bytes(message)
         elif (found := topic.leases.get(place[1])) is not None:  # it has not ended meanwhile
             jobs.append(found.envelope.job(LEASED, found.message.body, found.expires_ms))
