@@ -188,6 +188,16 @@ def test_a_stream_cannot_be_a_topic(api: Api, channel: Any) -> None:
     assert (answer.status, answer.body["field"]) == (400, "topic")
 
 
+def test_an_exclusive_queue_that_is_declared_for_jobs_hides_no_statistics(
+    api: Api, channel: Any
+) -> None:
+    """A user of one vhost could make one."""
+    api.enqueue(TOPIC, b"")
+    channel.queue_declare("mine", exclusive=True, arguments={"x-jobs": True})
+    assert api.stats(TOPIC)["ready"] == 1
+    assert api.get("/dequeue", namespace=api.namespace, topic="mine").status == 400
+
+
 @pytest.mark.parametrize(
     "arguments",
     [{"x-queue-type": "stream"}, {"x-max-length": 0, "x-overflow": "reject-publish"}],

@@ -82,8 +82,7 @@ class Topics:
         old = self._topics.pop(key, None)
         if old is not None:
             old.close()
-        if isinstance(queue, Stream) or queue.owner is not None:
-            kind = "a stream" if isinstance(queue, Stream) else "an exclusive queue"
+        if kind := _refused_kind(queue):
             raise JobsInvalidError(f"{queue.name} is {kind}, which cannot be a topic", "topic")
         if len(self._topics) >= self._sweep_at:
             self._sweep()
@@ -104,11 +103,17 @@ class Topics:
             if namespace is not None and vhost.name != namespace:
                 continue
             for queue in list(vhost.queues.values()):
-                if queue.settings.has_jobs or self.get(vhost.name, queue.name) is not None:
-                    topic = self.known(vhost.name, queue.name)
-                    if topic is not None:
-                        yield topic
+                topic = self._maybe_topic(vhost, queue)
+                if topic is not None:
+                    yield topic
                 await slices.rest_if_over()
+
+    def _maybe_topic(self, vhost: Vhost, queue: Queue) -> Topic | None:
+        """Return the topic of a queue; None if it is none, whatever its arguments say."""
+        is_topic = queue.settings.has_jobs or self.get(vhost.name, queue.name) is not None
+        if not is_topic or queue.deleted or _refused_kind(queue):
+            return None
+        return self.known(vhost.name, queue.name)
 
     def settings(self, namespace: str, topic: str) -> TopicSettings:
         text = self._host.broker.register.get(SETTINGS, json.dumps([namespace, topic]))
@@ -121,3 +126,10 @@ class Topics:
         self._host.broker.register.put(SETTINGS, key, _encode(settings).decode())
         found.settings = settings
         return found
+
+
+def _refused_kind(queue: Queue) -> str:
+    """Return what a queue is, if it cannot be a topic; else an empty text."""
+    if isinstance(queue, Stream):
+        return "a stream"
+    return "an exclusive queue" if queue.owner is not None else ""
