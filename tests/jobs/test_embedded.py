@@ -17,8 +17,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from leveret.config.option import Secret
 from leveret.config.settings import Settings
 from leveret.errors import ConfigError, LeadLostError
+from leveret.job_service.embedded import block_limit
 from leveret.job_service.embedded.store import EmbeddedStore
 from leveret.runtime.job_tokens import JobTokens
+from leveret.storage.blocks import BLOCK_HEAD_BYTES, HEAD_BYTES
 from tests.jobs.api import WAIT_S, WOKEN_WITHIN_S, Api, payload
 from tests.jobs.stores import EmbeddedService, embedded
 
@@ -308,6 +310,47 @@ def test_a_consumer_of_amqp_and_one_of_http_share_a_topic(api: Api, channel: Any
             break
     over_http = [payload(job) for job in api.dequeue(TOPIC)]
     assert sorted(over_amqp + over_http, key=int) == [b"%d" % n for n in range(20)]
+
+
+def largest_block(folder: Path) -> int:
+    """Return the size of the largest block in the log."""
+    sizes = [0]
+    for path in folder.glob("*.log"):
+        data, at = path.read_bytes(), HEAD_BYTES
+        while size := int.from_bytes(data[at : at + 4], "big"):
+            sizes.append(size)
+            at += BLOCK_HEAD_BYTES + size
+    return max(sizes)
+
+
+def test_payloads_that_are_written_again_make_no_large_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log fails at a block of more than 1 GiB."""
+    count, size = 20, 100_000
+    monkeypatch.setattr(block_limit, "WAITING_BYTES_MAX", 2 * size)
+    with embedded(tmp_path) as service:
+        api = Api(service.port, service.token("n"), "n")
+        api.set_topic(TOPIC, retries_max=2)
+
+        def changed(path: str, jobs: list[dict[str, Any]], **more: Any) -> None:
+            handles = [api.handle(TOPIC, job, **more) for job in jobs]
+            assert api.call("POST", path, handles).status == 200
+
+        for _ in range(count):
+            api.enqueue(TOPIC, bytes(size))
+        changed("/nack", api.dequeue(TOPIC), delay=3600)
+        late = api.get("/jobs", namespace="n", topic=TOPIC, state="scheduled").body
+        changed("/deliver-now", [{"id": job["id"], "token": None} for job in late])
+        assert len(api.dequeue(TOPIC, lease=1)) == count
+        while api.stats(TOPIC)["leased"]:
+            service.pass_time(1)
+        changed("/nack", api.dequeue(TOPIC), dead=True)
+        assert api.stats(TOPIC)["dead"] == count
+        body = {"namespace": "n", "topic": TOPIC}
+        assert api.call("POST", "/dead/redrive", body).body == {"redriven": count}
+        assert len(api.dequeue(TOPIC)) == count
+        assert 2 * size < largest_block(tmp_path) < 5 * size
 
 
 def test_long_histories_still_fit_the_frame_of_a_header(api: Api, channel: Any) -> None:

@@ -12,6 +12,7 @@ from leveret.engine.commands.picking import PickedMessage, remove
 from leveret.engine.insight.filters import READY
 from leveret.engine.queues.queue import Queue
 from leveret.job_model import BATCH_BYTES_MAX, Job
+from leveret.job_service.embedded.block_limit import is_block_full
 from leveret.job_service.embedded.envelope import job_id, read_envelope, shown_bytes
 from leveret.job_service.embedded.host import Host
 from leveret.job_service.embedded.job_search import find_job, find_jobs, pick_message, walk_messages
@@ -85,17 +86,20 @@ async def change_dead(
         ]
     else:
         seqs = list((await find_jobs(topic.vhost, queue, ids, slices)).values())
-    count = 0
-    for start in range(0, len(seqs), SLICE):
-        if topic.queue.deleted:
-            break
-        for seq in seqs[start : start + SLICE]:
+    count = at = 0
+    while at < len(seqs) and not topic.queue.deleted:
+        for seq in seqs[at : at + SLICE]:
+            at += 1
             with host.turn():
                 one = pick_message(queue, seq)
                 if one is not None and change(topic, queue, one):
                     count += 1
                 topic.serve_waiters()
+            if is_block_full(host.broker):
+                break
         await host.synced()
+        while is_block_full(host.broker):  # by other calls
+            await host.synced()
     return count
 
 

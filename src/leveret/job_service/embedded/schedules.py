@@ -20,6 +20,7 @@ from leveret.engine.timer_queue import NEVER, TimedCallback
 from leveret.errors import LeveretError
 from leveret.job_model import NewJob, Schedule
 from leveret.job_service.cron import Cron
+from leveret.job_service.embedded.block_limit import LATER_MS, is_block_full
 
 KIND: Final = "job-schedule"
 AGAIN_MS: Final = 10_000  # until a job that could not be enqueued is tried again
@@ -109,6 +110,8 @@ class Schedules:
             if entry.due_ms != NEVER and self._due_ms(key) <= now_ms
         ]
         for _, key in nsmallest(FIRED_MAX, due):
+            if is_block_full(self._broker):
+                return now_ms + LATER_MS
             self._fire(key, self._entries[key].schedule, now_ms)
         return self._next_due_ms()
 

@@ -283,7 +283,7 @@ class EmbeddedStore:
         def fail(found: Topic, lease: Lease) -> None:
             found.fail(lease, error, delay_ms, is_dead)
 
-        return await self._settle(namespace, topic, handles, fail)
+        return await self._settle(namespace, topic, handles, fail, is_heavy=True)
 
     async def _settle(
         self,
@@ -291,22 +291,23 @@ class EmbeddedStore:
         topic: str,
         handles: list[Handle],
         settle: Callable[[Topic, Lease], None],
+        *,
+        is_heavy: bool = False,
     ) -> list[Outcome]:
         found = self._topics.known(namespace, topic)
         if found is None:
             return [Outcome.UNKNOWN] * len(handles)
         outcomes: list[Outcome | None] = []
-        with self._host.turn():
-            for handle in handles:
-                lease = found.lease_of(handle)
-                if isinstance(lease, Lease):
-                    settle(found, lease)
-                    lease = Outcome.DONE
-                outcomes.append(lease)
-            found.serve_waiters()
-            synced = self._host.begin_sync() if Outcome.DONE in outcomes else None
-        if synced is not None:
-            await synced
+
+        def change(number: int) -> bool:
+            lease = found.lease_of(handles[number])
+            if isinstance(lease, Lease):
+                settle(found, lease)
+                lease = Outcome.DONE
+            outcomes.append(lease)
+            return lease is Outcome.DONE
+
+        await found.change_each(len(handles), change, is_heavy=is_heavy)
         ids = [handle.id for handle in handles]
         open_ids = [id for id, outcome in zip(ids, outcomes, strict=True) if outcome is None]
         existing = await self._existing(found, open_ids) if open_ids else set()
@@ -348,7 +349,7 @@ class EmbeddedStore:
         ids: list[int],
         change: Callable[[Topic, int, int], bool],
     ) -> list[Outcome]:
-        """Change jobs that are ready or scheduled, all in one turn."""
+        """Change jobs that are ready or scheduled."""
         self._require_open()
         found = self._topics.known(namespace, topic)
         if found is None:
@@ -359,15 +360,17 @@ class EmbeddedStore:
         left = [id for id in ids if id not in seqs]
         held = await find_leased_jobs(*place, left, self._holders(found), slices)
         outcomes: list[Outcome] = []
-        with self._host.turn():
-            for id in ids:
-                if id in seqs and change(found, id, seqs.pop(id)):
-                    outcomes.append(Outcome.DONE)
-                else:
-                    is_leased = id in found.leases or id in held
-                    outcomes.append(Outcome.STALE if is_leased else Outcome.UNKNOWN)
-            found.serve_waiters()
-        await self._host.synced()
+
+        def change_one(number: int) -> bool:
+            id = ids[number]
+            if id in seqs and change(found, id, seqs.pop(id)):
+                outcomes.append(Outcome.DONE)
+            else:
+                is_leased = id in found.leases or id in held
+                outcomes.append(Outcome.STALE if is_leased else Outcome.UNKNOWN)
+            return True
+
+        await found.change_each(len(ids), change_one, is_heavy=True)
         return outcomes
 
     async def find(self, namespace: str, topic: str, id: int) -> Job | None:

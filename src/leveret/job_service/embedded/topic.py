@@ -41,6 +41,7 @@ from leveret.job_model import (
     TopicStats,
 )
 from leveret.job_service.backoff import backoff_ms, is_dead
+from leveret.job_service.embedded.block_limit import LATER_MS, is_block_full
 from leveret.job_service.embedded.envelope import Envelope, read_envelope
 from leveret.job_service.embedded.host import Host
 from leveret.job_service.embedded.id_generator import IdGenerator
@@ -82,6 +83,7 @@ class Topic:
         self._consumer = NextMessageConsumer(self.session, outlet, queue, broker.slots)
         self._waking = TimedCallback(self._on_due)
         self._ended: OrderedDict[int, bool] = OrderedDict()  # whether the job is gone, by id
+        self._rewritten = 0  # jobs that were written again
         # Counters since the node started.
         self.enqueued = 0
         self.handed_out = 0
@@ -133,6 +135,7 @@ class Topic:
         """Write a job again as ready or scheduled; False where the queue refuses it."""
         if envelope.fair_key is not None:
             self._open_fair_lines()
+        self._rewritten += 1
         header = envelope.header(len(payload))
         return self._push(header, payload, envelope.priority, envelope.after_ms)
 
@@ -263,6 +266,30 @@ class Topic:
                 waiter.jobs.set_result(jobs)
             self.serve_waiters()
 
+    async def change_each(
+        self, count: int, change: Callable[[int], bool], *, is_heavy: bool
+    ) -> None:
+        """Call `change` with each number below `count`, in as few turns as the log allows.
+
+        It returns whether its change must be on disk before this call returns. `is_heavy`: it
+        usually writes a job again.
+        """
+        at = 0
+        while at < count:
+            while is_heavy and is_block_full(self._broker):
+                await self._host.synced()
+            with self._host.turn():
+                before, must_sync = self._rewritten, False
+                while at < count:
+                    must_sync |= change(at)
+                    at += 1
+                    if self._rewritten != before and is_block_full(self._broker):
+                        break
+                self.serve_waiters()
+                synced = self._host.begin_sync() if must_sync or at < count else None
+            if synced is not None:
+                await synced
+
     def lease_of(self, handle: Handle) -> Lease | Outcome | None:
         """Return the live lease that a handle names, or the outcome where there is none.
 
@@ -371,6 +398,7 @@ class Topic:
         if dead is None:
             name = self.queue.name + DEAD_SUFFIX
             dead = self.vhost.declare_queue(name, durable=True, arguments=_DEAD_ARGUMENTS)
+        self._rewritten += 1
         address = Address("", dead.name)
         dead.push(
             address,
@@ -405,6 +433,9 @@ class Topic:
     def _on_due(self, now_ms: int) -> int:
         """Expire leases that ran out. At most BATCH in one turn; the rest follows in another."""
         for _ in range(BATCH):
+            if is_block_full(self._broker):
+                self.serve_waiters()
+                return now_ms + LATER_MS
             lease = self.leases.pop_due(now_ms)
             if lease is None:
                 break
