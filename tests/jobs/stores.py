@@ -95,7 +95,7 @@ class EmbeddedService:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run something on the loop of the node."""
         loop = self.server.node.amqp._loop
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(WITHIN_S)
 
 
 @contextlib.contextmanager
@@ -139,7 +139,7 @@ class ShardsService(EmbeddedService):
     def _wake(self) -> None:
         loop, _ = self.clock._listeners[-1]
         if not loop.is_closed():
-            asyncio.run_coroutine_threadsafe(_wake(self.server.node), loop).result(30)
+            asyncio.run_coroutine_threadsafe(_wake(self.server.node), loop).result(WITHIN_S)
 
 
 async def _wake(node: Any) -> None:

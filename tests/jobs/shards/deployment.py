@@ -81,7 +81,7 @@ class Deployment:
         """
         store = self.store(name, clock, settings)
         await store.start()
-        await eventually(lambda: is_whole(store, missing))
+        await eventually(lambda: is_found(store, missing))
         return store
 
     @asynccontextmanager
@@ -136,6 +136,17 @@ def is_whole(store: ShardsStore, missing: int = 0) -> bool:
         and up == len(store._shards) - missing
         and store._id_generator.node_number is not None
     )
+
+
+async def is_found(store: ShardsStore, missing: int) -> bool:
+    """Whether a node is whole. One that looks for servers seldom looks for the missing ones now."""
+    if not is_whole(store, missing) and store._settings.probe_s > WITHIN_S:
+        for server in (store._redis, *store._shards):
+            if not server.is_up:
+                await server.probe()
+        await store._try_to("read the shard map", store._routes.refresh)
+        await store._try_to("lease a node number", store._id_generator.renew)
+    return is_whole(store, missing)
 
 
 async def abandon(store: ShardsStore) -> None:
