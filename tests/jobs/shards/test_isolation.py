@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from contextlib import closing
 from urllib.parse import urlsplit
 
@@ -370,5 +371,30 @@ def test_dequeues_of_many_topics_cost_a_dequeue_that_waits_no_notification(
             await store.enqueue([new()])
             assert len(await asyncio.wait_for(waiting, WITHIN_S)) == 1
             assert not store._signals._events
+
+    asyncio.run(main())
+
+
+class CountedReads(list[NewJob]):
+    """A batch that counts how often all its jobs are read."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[NewJob]:
+        self.reads += 1
+        return super().__iter__()
+
+
+def test_a_batch_is_not_read_once_for_each_of_its_topics(deployment: Deployment) -> None:
+    """A thousand jobs of as many topics would hold the node for a tenth of a second."""
+
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            reads = []
+            for count in (1, 100):
+                batch = CountedReads([new(str(number)) for number in range(count)])
+                await store.enqueue(batch)
+                reads.append(batch.reads)
+            assert max(reads) < 20
 
     asyncio.run(main())

@@ -8,7 +8,6 @@ enqueued.
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -328,9 +327,11 @@ class ShardsStore:
         if not jobs:
             return Enqueued([], 0)
         ids, known = await self._enqueuer.enqueue(jobs)
-        for topic, count in Counter([(job.namespace, job.topic) for job in jobs]).items():
-            urgent = min(job.priority for job in jobs if (job.namespace, job.topic) == topic)
-            self._note_enqueued(topic, count, urgent, is_quiet=False)
+        priorities: dict[TopicName, list[int]] = {}
+        for job in jobs:
+            priorities.setdefault((job.namespace, job.topic), []).append(job.priority)
+        for topic, found in priorities.items():
+            self._note_enqueued(topic, len(found), min(found), is_quiet=False)
         return Enqueued(ids, known)
 
     def _note_enqueued(self, topic: TopicName, count: int, urgent: int, *, is_quiet: bool) -> None:
