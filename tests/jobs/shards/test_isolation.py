@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, closing
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -12,7 +13,7 @@ import redis
 from msgspec import structs
 
 from leveret.job_model import NewJob, Schedule, TopicSettings
-from leveret.job_service.shards import schedules
+from leveret.job_service.shards import ShardsStore, job_lists, schedules
 from tests.jobs.shards.deployment import (
     QUICK,
     QUIET,
@@ -323,36 +324,70 @@ def test_ranks_of_idle_fair_keys_are_forgotten(deployment: Deployment) -> None:
     asyncio.run(main())
 
 
-_COUNTING = (
+_WAITING = (
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-    " AND wait_event_type = 'Lock' AND query LIKE '%sum(jobs)%' AND pid <> pg_backend_pid()"
+    " AND wait_event_type = 'Lock' AND strpos(query, $1) > 0 AND pid <> pg_backend_pid()"
 )
 
 
-def test_many_statistics_use_one_connection_at_a_time(deployment: Deployment) -> None:
+@asynccontextmanager
+async def locked_jobs(deployment: Deployment) -> AsyncIterator[None]:
+    """Let each statement on the jobs of the first shard wait."""
+    connection = await asyncpg.connect(deployment.dsns[0], timeout=WITHIN_S)
+    try:
+        async with connection.transaction():
+            await connection.execute("LOCK TABLE items IN ACCESS EXCLUSIVE MODE")
+            yield
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("call", "part"),
+    [
+        (lambda store: store.stats("n"), "sum(jobs)"),
+        (lambda store: store.list_jobs("n", HERE, "leased", 10, ""), "row_number()"),
+    ],
+    ids=["statistics", "lists"],
+)
+def test_many_long_reads_use_one_connection_at_a_time(
+    deployment: Deployment,
+    monkeypatch: pytest.MonkeyPatch,
+    call: Callable[[ShardsStore], Coroutine[Any, Any, object]],
+    part: str,
+) -> None:
     """With many jobs, 64 calls would keep all connections busy: the shard would count as down."""
+    monkeypatch.setattr(job_lists, "LIST_MS_MAX", round(WITHIN_S * 1000), raising=False)
 
     async def main() -> None:
         async with deployment.node(settings=QUIET) as store:
             await store.enqueue([new(HERE)])
             await store.stats("n")  # the job is in its table
-            locking = await asyncpg.connect(deployment.dsns[0], timeout=WITHIN_S)
             watching = await asyncpg.connect(deployment.dsns[0], timeout=WITHIN_S)
-            transaction = locking.transaction()
-            await transaction.start()
-            await locking.execute("LOCK TABLE items IN ACCESS EXCLUSIVE MODE")
             async with asyncio.TaskGroup() as group:
-                calls = [group.create_task(store.stats("n")) for _ in range(20)]
-                try:
-                    while await watching.fetchval(_COUNTING) == 0 and not calls[0].done():
+                async with locked_jobs(deployment):
+                    calls = [group.create_task(call(store)) for _ in range(20)]
+                    while await watching.fetchval(_WAITING, part) == 0 and not calls[0].done():
                         pass
-                    seen = [await watching.fetchval(_COUNTING) for _ in range(50)]
-                finally:
-                    await transaction.rollback()
-                    await locking.close()
-                    await watching.close()
+                    seen = [await watching.fetchval(_WAITING, part) for _ in range(50)]
+            await watching.close()
             assert max(seen) <= 1
-            assert {len(call.result()) for call in calls} == {1}
+            assert all(each.result() for each in calls)
+
+    asyncio.run(main())
+
+
+def test_a_list_that_takes_too_long_is_no_failure_of_its_shard(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_lists, "LIST_MS_MAX", 100, raising=False)
+
+    async def main() -> None:
+        async with deployment.node(settings=QUIET) as store:
+            async with locked_jobs(deployment):
+                told = await refuses(store.list_jobs("n", HERE, "leased", 10, ""))
+            assert "too many jobs" in told
+            assert store._shards[0].health.failures == 0
 
     asyncio.run(main())
 

@@ -116,7 +116,7 @@ def test_a_read_that_took_too_long_leaves_a_connection_that_works(deployment: De
         async with deployment.node(settings=QUIET) as store:
             shard = store._shards[0]
             reason = await refuses(shard.fetch_within(10, "SELECT pg_sleep(3600)"))
-            assert reason == f"{shard.name} has too many jobs to count in 10 ms"
+            assert reason == f"{shard.name} has too many jobs to read them in 10 ms"
             free = list(shard._free)
             assert [await each.fetchval(ONE) for each in free] == [1] * len(free)
             assert shard.is_up

@@ -2,17 +2,22 @@
 
 The cursor of a page holds the columns by which the list is ordered, of its last job. A page has at
 most `BATCH_BYTES_MAX` bytes of payloads and failures, or one job more.
+
+PostgreSQL may have to read millions of jobs for a page, of this topic or of others. A page that
+takes too long is no failure of the shard.
 """
 
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from leveret.job_model import BATCH_BYTES_MAX, PRIORITY_MAX, PRIORITY_MIN, Job
 from leveret.job_service.list_cursor import bad_cursor, decode_cursor, encode_cursor
+from leveret.job_service.shards.routing import ShardMap
 from leveret.job_service.shards.tables import SHOWN_BYTES, Tables, read_job
 from leveret.job_service.shards.timestamps import from_us, to_ms, to_us
 from leveret.job_service.shards.topic_name import TopicName
 
+# Longest read of a page. It is shorter than the deadline after which a shard counts as down.
+LIST_MS_MAX: Final = 3_000
 _ORDERS: Final = {
     "ready": ("priority", "fair_rank", "deliver_after", "id"),
     "scheduled": ("deliver_after", "id"),
@@ -24,9 +29,6 @@ _WHERE: Final = {
     "leased": "status = 'processing'",
 }
 _TIMES: Final = ("deliver_after", "lease_expires_at")
-
-# Runs a statement on the shard of a topic, with the topic as its first two arguments.
-Ask = Callable[..., Awaitable[list[Any]]]
 
 
 def _statement(state: str, is_continued: bool) -> str:
@@ -54,8 +56,8 @@ _NEXT: Final = {state: _statement(state, is_continued=True) for state in _ORDERS
 class JobLists:
     """The lists of all topics."""
 
-    def __init__(self, read: Ask, tables: Tables) -> None:
-        self._read = read
+    def __init__(self, routes: ShardMap, tables: Tables) -> None:
+        self._routes = routes
         self._tables = tables
 
     async def page(
@@ -64,7 +66,10 @@ class JobLists:
         """Return the jobs of a page, and the cursor of the next page."""
         key = _read_key(state, after) if after else []
         sql = (_NEXT if key else _FIRST)[state]
-        rows = await self._read(topic, sql, limit, self._tables.given_time(), *key)
+        deadline_s, given = self._tables.settings.deadline_s, self._tables.given_time()
+        rows = await self._routes.read_within(
+            topic, deadline_s, LIST_MS_MAX, sql, limit, given, *key
+        )
         jobs = [read_job(row, to_ms(row["asked_at"])) for row in rows]
         is_cut = bool(rows) and rows[-1]["bytes_so_far"] >= BATCH_BYTES_MAX
         return jobs, _write_key(state, rows[-1]) if is_cut or len(jobs) == limit else ""

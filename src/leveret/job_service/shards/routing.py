@@ -143,6 +143,21 @@ class ShardMap:
 
         return await self.reach(topic, lambda shard: shard.run(work), deadline_s)
 
+    async def read_within(
+        self, topic: TopicName, deadline_s: float, most_ms: int, sql: str, *arguments: object
+    ) -> list[Any]:
+        """Return the rows of a long read as `read` does; see `Shard.fetch_within`.
+
+        A shard has few connections. So one such read of a node runs there at a time, and namespaces
+        take turns.
+        """
+
+        async def work(shard: Shard) -> list[Any]:
+            async with shard.long_reads.held(topic[0]):
+                return await shard.fetch_within(most_ms, sql, *topic, *arguments, gate=topic)
+
+        return await self.reach(topic, work, deadline_s)
+
     async def refresh(self) -> None:
         """Read the map from the first shard, or else from the copy in Redis."""
         first = self._shards[0]

@@ -39,6 +39,7 @@ from leveret.job_service.shards.sql.loader import DUE_CHANNEL, READY_CHANNEL, TO
 from leveret.job_service.shards.timestamps import to_ms
 from leveret.job_service.shards.topic_name import TopicName
 from leveret.job_service.shards.transaction import DOWN_ERRORS, leaves_connection, transaction
+from leveret.slices import FairLock
 
 Answer = TypeVar("Answer")
 Work = Callable[[Any], Awaitable[Answer]]
@@ -87,6 +88,7 @@ class Shard:
         self._used = 0  # connections that do work now
         self._freed = asyncio.Event()  # set when a connection becomes free
         self._room = asyncio.Semaphore(settings.connections_max)
+        self.long_reads: Final = FairLock()
         self._full_until_s = 0.0  # loop time until which the disk counts as full
         self.refused_connections = 0  # connections that the server did not allow
         self._connection_refusal = ""  # why it did not allow the last one
@@ -146,16 +148,21 @@ class Shard:
 
         return await self.run(work)
 
-    async def fetch_within(self, most_ms: int, sql: str, *arguments: object) -> list[Any]:
+    async def fetch_within(
+        self, most_ms: int, sql: str, *arguments: object, gate: TopicName | None = None
+    ) -> list[Any]:
         """Return the rows of a long read. Raise JobsUnavailableError if it takes too long.
 
-        A read that takes too long does not count as a failure of the shard.
+        A read that takes too long does not count as a failure of the shard. `gate`: the topic that
+        must be on this shard.
         """
 
         async def work(connection: Any) -> list[Any] | None:
             async with transaction(connection, readonly=True):
                 await connection.execute(f"SET LOCAL statement_timeout = {most_ms}")
                 await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
+                if gate is not None:
+                    await connection.execute("SELECT leveret_gate($1, $2)", *gate)
                 rows: list[Any] = await connection.fetch(sql, *arguments)
                 return rows
 
@@ -167,7 +174,7 @@ class Shard:
 
         found = await self.run(try_to)
         if found is None:
-            raise self.health.error(f"has too many jobs to count in {most_ms} ms")
+            raise self.health.error(f"has too many jobs to read them in {most_ms} ms")
         return found
 
     async def run(self, work: Work[Answer]) -> Answer:

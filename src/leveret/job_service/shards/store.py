@@ -127,7 +127,7 @@ class ShardsStore:
         self._is_draining = False
         self._started_s = 0.0  # by the clock of the event loop
         self._dead = DeadJobs(self._read, self._tables)
-        self._lists = JobLists(self._read, self._tables)
+        self._lists = JobLists(self._routes, self._tables)
         self._dequeuer = Dequeuer(
             self._routes,
             self._tables,
