@@ -2,7 +2,8 @@
 
 A binding belongs to its exchange. `sources` knows for each target which exchanges lead to it, so
 that the bindings of a target can be removed with it. An auto-delete exchange is removed with its
-last binding, and that may remove further bindings. That is why exchanges are removed here.
+last binding, and that may remove further bindings. That is why exchanges are removed here. They are
+removed in a loop, because a chain of such exchanges may be longer than the stack is deep.
 
 Invariants: an exchange is in `sources` of a target exactly while it has a binding to it.
 `binding_count` is the number of bindings of all exchanges, and `definition_bytes` has their sizes.
@@ -59,11 +60,30 @@ def remove_binding(
         note_binding(vhost.turn, "binding.deleted", vhost.name, undone)
     if not exchange.has_bindings_to(target):
         _forget_source(vhost, exchange, target)
-    _remove_if_unused(vhost, exchange)
+    if _is_unused(vhost, exchange):
+        remove_exchange(vhost, exchange)
 
 
 def remove_bindings_to(vhost: VhostState, target: Target) -> None:
-    """Remove all bindings to a target that is deleted."""
+    """Remove all bindings to a deleted target, and the exchanges that this leaves unused."""
+    _remove_all(vhost, _unbind_from_all(vhost, target))
+
+
+def remove_exchange(vhost: VhostState, exchange: Exchange) -> None:
+    """Remove an exchange with the bindings from it and to it, and exchanges that become unused."""
+    _remove_all(vhost, [exchange])
+
+
+def _remove_all(vhost: VhostState, unused: list[Exchange]) -> None:
+    while unused:
+        exchange = unused.pop()
+        if vhost.exchanges.get(exchange.name) is exchange:
+            unused.extend(_remove_one(vhost, exchange))
+
+
+def _unbind_from_all(vhost: VhostState, target: Target) -> list[Exchange]:
+    """Remove all bindings to a target. Return the auto-delete exchanges that have none left."""
+    unused: list[Exchange] = []
     for exchange in vhost.sources.pop(target, {}).values():
         if vhost.turn.listens:
             for binding in exchange.bindings_to(target):
@@ -73,11 +93,13 @@ def remove_bindings_to(vhost: VhostState, target: Target) -> None:
         vhost.binding_count -= count
         vhost.definition_bytes -= bytes_before - exchange.binding_bytes
         vhost.turn.work += count
-        _remove_if_unused(vhost, exchange)
+        if _is_unused(vhost, exchange):
+            unused.append(exchange)
+    return unused
 
 
-def remove_exchange(vhost: VhostState, exchange: Exchange) -> None:
-    """Remove an exchange with the bindings from it and to it."""
+def _remove_one(vhost: VhostState, exchange: Exchange) -> list[Exchange]:
+    """Remove one exchange. Return the auto-delete exchanges that have no binding left."""
     del vhost.exchanges[exchange.name]
     vhost.binding_count -= len(exchange.bindings)
     vhost.definition_bytes -= exchange.binding_bytes + definition_bytes(exchange)
@@ -94,15 +116,14 @@ def remove_exchange(vhost: VhostState, exchange: Exchange) -> None:
     holding = vhost.holding.pop(exchange.name, None)
     if holding is not None:
         close_queue(vhost, holding)
-    remove_bindings_to(vhost, exchange)
+    return _unbind_from_all(vhost, exchange)
 
 
-def _remove_if_unused(vhost: VhostState, exchange: Exchange) -> None:
-    """Remove an auto-delete exchange that has no binding left."""
-    if vhost.turn.is_restoring:
-        return
-    if exchange.auto_delete and not exchange.bindings and exchange.name in vhost.exchanges:
-        remove_exchange(vhost, exchange)
+def _is_unused(vhost: VhostState, exchange: Exchange) -> bool:
+    """Return True if an auto-delete exchange has no binding left, and must be removed."""
+    if vhost.turn.is_restoring or not exchange.auto_delete or exchange.bindings:
+        return False
+    return exchange.name in vhost.exchanges
 
 
 def _forget_source(vhost: VhostState, exchange: Exchange, target: Target) -> None:

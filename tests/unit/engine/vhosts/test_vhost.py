@@ -7,6 +7,7 @@ import pytest
 
 from leveret.engine.broker import Broker
 from leveret.engine.streams.stream import Stream
+from leveret.engine.target import Target
 from leveret.engine.turns.session import Outlet
 from leveret.engine.vhosts.queue_creation import PARKED, ensure_parked_queue
 from leveret.engine.vhosts.vhost import Vhost
@@ -125,6 +126,34 @@ def test_a_queue_takes_its_bindings_with_it_and_they_their_auto_delete_exchanges
     assert "second" not in vhost.exchanges
     assert "first" not in vhost.exchanges
     assert vhost.sources == {}
+
+
+def test_a_long_chain_of_auto_delete_exchanges_is_deleted_with_its_queue(vhost: Vhost) -> None:
+    """A recursion would end the process: any user who may declare exchanges could do that."""
+    count = 20_000
+    declare(vhost, "q")
+    target: Target = vhost.queues["q"]
+    for number in range(count):
+        name = f"x{number}"
+        vhost.declare_exchange(name, "fanout", durable=False, auto_delete=True, arguments={})
+        vhost.bind(name, target, "", {})
+        target = vhost.exchanges[name]
+    vhost.delete_queue("q")
+    assert not [name for name in vhost.exchanges if name.startswith("x")]
+    assert vhost.sources == {}
+    assert vhost.binding_count == 0
+
+
+def test_a_ring_of_auto_delete_exchanges_is_deleted_whole(vhost: Vhost) -> None:
+    for name in ("first", "second"):
+        vhost.declare_exchange(name, "fanout", durable=False, auto_delete=True, arguments={})
+    vhost.bind("first", vhost.exchanges["second"], "", {})
+    vhost.bind("second", vhost.exchanges["first"], "", {})
+    vhost.bind("first", vhost.exchanges["first"], "", {})
+    vhost.delete_exchange("first")
+    assert "second" not in vhost.exchanges
+    assert vhost.sources == {}
+    assert vhost.binding_count == 0
 
 
 def test_binding_twice_is_one_binding(vhost: Vhost) -> None:
