@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from leveret.config.option import Secret
 from leveret.config.settings import Settings
+from leveret.engine.backlog.fair_lines import FairLine, FairLines
 from leveret.errors import ConfigError, LeadLostError
 from leveret.job_service.embedded import block_limit
 from leveret.job_service.embedded.store import EmbeddedStore
@@ -298,6 +299,27 @@ def test_a_full_topic_takes_nothing_of_a_batch(api: Api, channel: Any) -> None:
     assert answer.headers["retry-after"]
     assert "small" in answer.body["detail"]
     assert len(api.dequeue(TOPIC)) == 1
+
+
+@pytest.mark.interpreted_only("compiled code cannot be patched")
+def test_jobs_of_many_fair_keys_are_found_without_listing_the_keys_for_each(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 300
+    items = [api.item(TOPIC, b"", fair_key=f"{n}") for n in range(count)]
+    ids = api.call("POST", "/enqueue", items).body
+    listed: list[int] = []
+    real = FairLines.at
+
+    def counted(lines: FairLines, priority: int) -> list[FairLine]:
+        listed.append(priority)
+        return real(lines, priority)
+
+    monkeypatch.setattr(FairLines, "at", counted)
+    query = {"namespace": api.namespace, "topic": TOPIC, "state": "ready", "limit": count}
+    assert [job["id"] for job in api.get("/jobs", **query).body] == ids
+    assert api.get("/job", namespace=api.namespace, topic=TOPIC, id=5).status == 404
+    assert len(listed) < count // 4
 
 
 def test_a_consumer_of_amqp_and_one_of_http_share_a_topic(api: Api, channel: Any) -> None:

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from leveret.engine.insight.filters import READY, SCHEDULED, STATES, UNACKED, Filter
-from leveret.engine.insight.seek import lines_of
+from leveret.engine.insight.seek import BEFORE_ALL, line_groups
 from leveret.engine.insight.walk import Walk, WalkCursor
 from leveret.engine.queues.queue import Queue
 from leveret.engine.turns.session import Session
@@ -205,6 +205,6 @@ def test_ready_messages_are_seen_in_the_order_of_delivery(kind: str, seed: int) 
     while not walk.is_done():
         walk.step(7, 1000, 1 << 20)
     seen = [found.message.body for found in walk.take()]
-    assert len(seen) == queue.ready.count, (seed, lines_of(queue))
+    assert len(seen) == queue.ready.count, (seed, line_groups(queue.ready, BEFORE_ALL))
     assert seen == [m.body for m in commands.client.drain("q")], seed
     stage.abandon()

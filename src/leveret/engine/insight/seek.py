@@ -7,7 +7,7 @@ passed, so a step through many returned messages costs O(those already seen). Ev
 O(log n) and the messages that are taken.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -18,7 +18,6 @@ from leveret.engine.backlog.paged import PagedRun
 from leveret.engine.backlog.ready import Ready
 from leveret.engine.backlog.unacked import Unacked
 from leveret.engine.message import Message
-from leveret.engine.queues.queue import Queue
 
 BEFORE_ALL: Final = -(1 << 62)  # smaller than every key
 _LEVEL: Final = 1 << 30  # distance between the keys of two priorities
@@ -27,23 +26,35 @@ _PAGED_RETURNS: Final = 1 << 29
 BACK: Final = BEFORE_ALL + _LEVEL  # the line of returned messages, before all priorities
 
 
-def lines_of(queue: Queue) -> list[tuple[int, Line]]:
-    """Return the lines of a queue with their keys, in the order in which they are served.
+def line_groups(ready: Ready, order: i64) -> list[int]:
+    """Return the keys of the groups of lines, without those whose lines all come before an order.
 
-    The paged returns of all lines of one priority are together: fair keys take turns anyway.
+    A group is the lines of one priority, or the line of returned messages. The paged returns of all
+    lines of one priority are together: fair keys take turns anyway.
     """
-    ready = queue.ready
+    keys: list[int] = [BACK] if ready.returns_first else []
+    if ready.prioritised:
+        levels = sorted(ready.levels)
+        first = bisect_left(levels, (order + _PAGED_RETURNS) // _LEVEL)
+        keys.extend([level * _LEVEL for level in levels[first:]])
+    else:
+        keys.append(0)
+    return keys
+
+
+def lines_of_group(ready: Ready, key: int) -> list[tuple[int, Line]]:
+    """Return the lines of a group with their orders, in the order in which they are served."""
     lines: list[tuple[int, Line]] = []
-    if ready.returns_first:
+    if key == BACK:
         _add_lines(BACK, [(0, ready.back)], lines)
-    if not ready.prioritised:
+    elif not ready.prioritised:
         _add_lines(0, [(0, ready.line)], lines)
-        return lines
-    for level in sorted(ready.levels):
+    else:
+        level = key // _LEVEL
         numbered: list[tuple[int, Line]] = [(0, ready.lines[-level])]
         if ready.fair_lines is not None:
             numbered.extend([(fair.number, fair.line) for fair in ready.fair_lines.at(-level)])
-        _add_lines(level * _LEVEL, numbered, lines)
+        _add_lines(key, numbered, lines)
     return lines
 
 

@@ -33,7 +33,8 @@ from leveret.engine.insight.seek import (
     came_back_after,
     count_through,
     held_after,
-    lines_of,
+    line_groups,
+    lines_of_group,
     messages_after,
     number_of_first,
     run_after,
@@ -172,15 +173,22 @@ class Walk:
         self._left -= count
 
     def _step_ready(self) -> bool:
+        """Examine some ready messages, of many lines if they are short.
+
+        The lines are listed once for each step: each of a hundred thousand may have one message.
+        """
         cursor = self.cursor
-        for order, line in lines_of(self.queue):
-            if order < cursor.major:
-                continue
-            if order > cursor.major:
-                cursor.major = order
-                cursor.minor = BEFORE_ALL
-            if self._step_returned() if order == BACK else self._step_line(line):
-                return True
+        ready = self.queue.ready
+        for group in line_groups(ready, cursor.major):
+            for order, line in lines_of_group(ready, group):
+                if order < cursor.major:
+                    continue
+                if order > cursor.major:
+                    cursor.major = order
+                    cursor.minor = BEFORE_ALL
+                while self._step_returned() if order == BACK else self._step_line(line):
+                    if self._left <= 0 or self.is_full():
+                        return True
         return False
 
     def _step_returned(self) -> bool:
