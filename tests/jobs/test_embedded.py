@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +302,24 @@ def test_a_full_topic_takes_nothing_of_a_batch(api: Api, channel: Any) -> None:
     assert len(api.dequeue(TOPIC)) == 1
 
 
+def test_a_batch_cancels_and_wakes_jobs_wherever_they_are(
+    running: EmbeddedService, api: Api
+) -> None:
+    ready = api.enqueue(TOPIC, *[b""] * 5, fair_key="a") + api.enqueue(TOPIC, b"", priority=7)
+    due = datetime.fromtimestamp(running.now_ms() / 1000 + 3600, UTC).isoformat()
+    later = api.enqueue(TOPIC, *[b""] * 5, deliver_after=due)
+    meant = [ready[0], later[0], ready[0], 5, ready[5], later[1]]
+    answer = api.call("POST", "/cancel", [api.handle(TOPIC, id) for id in meant])
+    outcomes = [one["outcome"] for one in answer.body]
+    assert outcomes == ["done", "done", "unknown", "unknown", "done", "done"]
+    meant = [later[2], ready[1], later[0], later[3]]
+    answer = api.call("POST", "/deliver-now", [api.handle(TOPIC, id) for id in meant])
+    assert [one["outcome"] for one in answer.body] == ["done", "done", "unknown", "done"]
+    left = {job["id"] for job in api.dequeue(TOPIC)}
+    assert left == {*ready[1:5], later[2], later[3]}
+    assert api.stats(TOPIC)["scheduled"] == 1
+
+
 @pytest.mark.interpreted_only("compiled code cannot be patched")
 def test_jobs_of_many_fair_keys_are_found_without_listing_the_keys_for_each(
     api: Api, monkeypatch: pytest.MonkeyPatch
@@ -319,6 +338,8 @@ def test_jobs_of_many_fair_keys_are_found_without_listing_the_keys_for_each(
     query = {"namespace": api.namespace, "topic": TOPIC, "state": "ready", "limit": count}
     assert [job["id"] for job in api.get("/jobs", **query).body] == ids
     assert api.get("/job", namespace=api.namespace, topic=TOPIC, id=5).status == 404
+    answer = api.call("POST", "/cancel", [api.handle(TOPIC, id) for id in ids[::2]])
+    assert answer.status == 200
     assert len(listed) < count // 4
 
 

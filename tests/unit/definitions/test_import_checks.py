@@ -128,7 +128,10 @@ def test_import_with_too_many_bytes_of_definitions_changes_nothing() -> None:
     broker, vhost = node()
     take(broker, queues=[queue("q" * 200)])
     vhost.definition_bytes_max = vhost.definition_bytes + 600
-    with pytest.raises(PreconditionFailedError, match=r"Adding \d+ definition byte\(s\) to .*limit of \d+ definition byte"):
+    with pytest.raises(
+        PreconditionFailedError,
+        match=r"Adding \d+ definition byte\(s\) to .*limit of \d+ definition byte",
+    ):
         take(broker, queues=[queue("a" * 200), queue("b" * 200)])
     assert list(vhost.queues) == ["there", "q" * 200]
     take(broker, queues=[queue("q" * 200), queue("a" * 200)])

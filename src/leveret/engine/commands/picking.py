@@ -64,6 +64,7 @@ class Lookup:
         self._bytes_left = bytes_max
         self._found: dict[int, PickedMessage] = {}
         self._unread: set[int] = set()
+        self._wanted = set(seqs)
         self._look_at_ready(queue.ready)
         if len(queue.scheduled) != 0:
             self._look_at_scheduled(queue.scheduled)
@@ -83,15 +84,13 @@ class Lookup:
 
     def _look_at_ready(self, ready: Ready) -> None:
         for line in ready.all_lines():
-            for index in _indexes_in(line, self._seqs, _is_sorted(ready, line)):
+            for index in _indexes_in(line, self._seqs, self._wanted, _is_sorted(ready, line)):
                 message = line.fresh[index]
                 assert message is not None
                 self._note(message, 0)
-            if line.returned:
-                wanted = set(self._seqs)
-                for _, message in line.returned:
-                    if message.seq in wanted:
-                        self._note(message, 0)
+            for _, message in line.returned:
+                if message.seq in self._wanted:
+                    self._note(message, 0)
             if line.paged.count != 0 and len(self._found) < len(self._seqs):
                 assert ready.pages is not None
                 for run in line.paged.runs:
@@ -153,14 +152,16 @@ def _is_sorted(ready: Ready, line: Line) -> bool:
     return line is not ready.back
 
 
-def _indexes_in(line: Line, seqs: list[int], is_sorted: bool) -> list[int]:
-    """Return the indexes in `line.fresh` of the messages with these numbers."""
+def _indexes_in(line: Line, seqs: list[int], wanted: set[int], is_sorted: bool) -> list[int]:
+    """Return the indexes in `line.fresh` of the messages with these numbers, given twice.
+
+    A short line is passed through: there may be a line for each message of the queue.
+    """
     fresh = line.fresh
     found: list[int] = []
     if line.at == len(fresh):
         return found
-    if not is_sorted:
-        wanted = set(seqs)
+    if not is_sorted or len(fresh) - line.at < len(seqs):
         for index in range(int(line.at), len(fresh)):
             message = fresh[index]
             if message is not None and message.seq in wanted:
@@ -192,9 +193,10 @@ def _search(fresh: list[Message | None], low: i64, seq: i64) -> i64:
 
 def _remove_ready(ready: Ready, messages: list[Message]) -> None:
     seqs = [message.seq for message in messages]
+    wanted = set(seqs)
     left: i64 = len(seqs)
     for line in ready.all_lines():
-        left -= _remove_in_memory(line, seqs, _is_sorted(ready, line))
+        left -= _remove_in_memory(line, seqs, wanted, _is_sorted(ready, line))
         if left == 0:
             break
         for run in list(line.paged.runs):
@@ -208,14 +210,13 @@ def _remove_ready(ready: Ready, messages: list[Message]) -> None:
         ready.body_bytes -= len(message.body)
 
 
-def _remove_in_memory(line: Line, seqs: list[int], is_sorted: bool) -> i64:
+def _remove_in_memory(line: Line, seqs: list[int], wanted: set[int], is_sorted: bool) -> i64:
     """Take messages out of the part of a line that is in memory. Return how many."""
-    indexes = _indexes_in(line, seqs, is_sorted)
+    indexes = _indexes_in(line, seqs, wanted, is_sorted)
     count: i64 = len(indexes)
     if indexes:
         _cut_out(line, indexes)
     if line.returned:
-        wanted = set(seqs)
         kept = [entry for entry in line.returned if entry[1].seq not in wanted]
         count += len(line.returned) - len(kept)
         heapify(kept)

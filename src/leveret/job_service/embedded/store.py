@@ -39,7 +39,12 @@ from leveret.job_service.embedded.job_search import find_job, find_jobs, find_le
 from leveret.job_service.embedded.leases import Lease
 from leveret.job_service.embedded.new_headers import NewHeaders
 from leveret.job_service.embedded.plain_jobs import are_plain, payload_bytes
-from leveret.job_service.embedded.queued_jobs import cancel_job, deliver_job_now
+from leveret.job_service.embedded.queued_jobs import (
+    Change,
+    cancel_jobs,
+    change_queued,
+    deliver_jobs_now,
+)
 from leveret.job_service.embedded.rate_limits import RateLimits
 from leveret.job_service.embedded.schedules import Schedules
 from leveret.job_service.embedded.topic import Topic
@@ -337,17 +342,17 @@ class EmbeddedStore:
         return [(o, next(each) if o is Outcome.DONE else 0) for o in outcomes]
 
     async def cancel(self, namespace: str, topic: str, ids: list[int]) -> list[Outcome]:
-        return await self._each_found(namespace, topic, ids, cancel_job)
+        return await self._each_found(namespace, topic, ids, cancel_jobs)
 
     async def deliver_now(self, namespace: str, topic: str, ids: list[int]) -> list[Outcome]:
-        return await self._each_found(namespace, topic, ids, deliver_job_now)
+        return await self._each_found(namespace, topic, ids, deliver_jobs_now)
 
     async def _each_found(
         self,
         namespace: str,
         topic: str,
         ids: list[int],
-        change: Callable[[Topic, int, int], bool],
+        change: Change,
     ) -> list[Outcome]:
         """Change jobs that are ready or scheduled."""
         self._require_open()
@@ -360,17 +365,14 @@ class EmbeddedStore:
         left = [id for id in ids if id not in seqs]
         held = await find_leased_jobs(*place, left, self._holders(found), slices)
         outcomes: list[Outcome] = []
-
-        def change_one(number: int) -> bool:
-            id = ids[number]
-            if id in seqs and change(found, id, seqs.pop(id)):
+        done = await change_queued(self._host, found, seqs, change)
+        for id in ids:
+            if id in done:
+                done.discard(id)  # a batch may name a job twice
                 outcomes.append(Outcome.DONE)
             else:
                 is_leased = id in found.leases or id in held
                 outcomes.append(Outcome.STALE if is_leased else Outcome.UNKNOWN)
-            return True
-
-        await found.change_each(len(ids), change_one, is_heavy=True)
         return outcomes
 
     async def find(self, namespace: str, topic: str, id: int) -> Job | None:

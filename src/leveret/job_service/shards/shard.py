@@ -14,7 +14,6 @@ connection: a new one shows whether the server or only the connection is silent.
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
@@ -427,12 +426,13 @@ class Shard:
         than PREFETCH_MARGIN_MS. So it is asked again.
         """
         loop = asyncio.get_running_loop()
-        asked_s = -math.inf
-        while loop.time() - asked_s > self._settings.deadline_s:
+        while True:
             asked_s, asked_ms = loop.time(), self._clock.now_ms()
             at, is_read_only = await connection.fetchrow(
                 "SELECT clock_timestamp(), current_setting('transaction_read_only')::BOOLEAN"
             )
+            if loop.time() - asked_s <= self._settings.deadline_s:
+                break
         self.health.note_time(asked_ms, self._clock.now_ms(), to_ms(at))
         is_full = loop.time() < self._full_until_s
         self.health.note_write_refusal(READ_ONLY if is_read_only else FULL if is_full else "")
