@@ -302,6 +302,38 @@ def test_a_full_topic_takes_nothing_of_a_batch(api: Api, channel: Any) -> None:
     assert len(api.dequeue(TOPIC)) == 1
 
 
+def test_a_job_whose_dead_queue_is_full_is_kept_and_tried_again(api: Api, channel: Any) -> None:
+    limits = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    channel.queue_declare(f"{TOPIC}.dead", durable=True, arguments=limits)
+    first, second = api.enqueue(TOPIC, b"1", b"2")
+    assert [api.nack(TOPIC, api.take(TOPIC), dead=True) for _ in range(2)] == [200, 200]
+    assert [job["id"] for job in api.dead(TOPIC)] == [first]
+    assert (api.stats(TOPIC)["scheduled"], api.stats(TOPIC)["dead"]) == (1, 1)
+    assert [failure["error"] for failure in api.job(TOPIC, second)["failures"]] == ["no"]
+
+
+def test_a_job_whose_dead_queue_cannot_be_made_is_kept_and_tried_again(tmp_path: Path) -> None:
+    """A fault at the end of a lease would also keep the other leases of the topic from ending."""
+    with embedded(tmp_path) as service:
+        api = Api(service.port, service.token("n"), "n")
+        api.enqueue(TOPIC, b"1", b"2", b"3")
+        login = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
+        management = Api(service.port, None, "")
+        path = "/api/vhost-limits/n/max-queues"
+        assert management.call("PUT", path, {"value": 1}, login).status == 204
+        api.set_topic(TOPIC, retries_max=0)
+        assert api.nack(TOPIC, api.take(TOPIC)) == 200
+        assert len(api.dequeue(TOPIC, lease=5)) == 2
+        service.pass_time(6)
+        stats = api.stats(TOPIC)
+        assert (stats["scheduled"], stats["leased"], stats["dead"]) == (3, 0, 0)
+        assert management.call("DELETE", path, headers=login).status == 204
+        service.pass_time(20)
+        for job in api.dequeue(TOPIC):
+            assert api.nack(TOPIC, job) == 200
+        assert len(api.dead(TOPIC)) == 3
+
+
 def test_a_batch_cancels_and_wakes_jobs_wherever_they_are(
     running: EmbeddedService, api: Api
 ) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from leveret.engine.arguments.queue_arguments import REJECT_PUBLISH
 from leveret.engine.broker import Broker
 from leveret.engine.commands.local_session import LocalSession
 from leveret.engine.commands.settling import ack_taken, close_session, give_back
@@ -30,6 +31,7 @@ from leveret.engine.timer_queue import TimedCallback
 from leveret.engine.turns.outcomes import QUEUED
 from leveret.engine.turns.session import Outlet
 from leveret.engine.vhosts.vhost import Vhost
+from leveret.errors import EngineError
 from leveret.job_model import (
     BATCH_BYTES_MAX,
     DEAD_SUFFIX,
@@ -54,6 +56,7 @@ RAN_OUT: Final = "the lease ran out"
 ENDED_KEPT: Final = (
     10_000  # jobs whose last lease has ended: their outcome is known without a search
 )
+DEAD_AGAIN_MS: Final = 10_000  # until a job that cannot be put among the dead ones is tried again
 TOPIC_ARGUMENTS: Final[Table] = {
     "x-queue-type": field_of("classic"),
     "x-jobs": field_of(True),
@@ -82,6 +85,7 @@ class Topic:
         self.session = LocalSession(outlet, broker.turn, self._on_message, _ignore, self._on_ended)
         self._consumer = NextMessageConsumer(self.session, outlet, queue, broker.slots)
         self._waking = TimedCallback(self._on_due)
+        self._is_told = False  # the log says that dead jobs cannot be kept as such
         self._ended: OrderedDict[int, bool] = OrderedDict()  # whether the job is gone, by id
         self._rewritten = 0  # jobs that were written again
         # Counters since the node started.
@@ -384,20 +388,30 @@ class Topic:
         envelope.note_failure(error, now_ms)
         envelope.after_ms = now_ms + delay_ms
         if is_last or is_dead(self.settings, envelope.attempts):
-            self._put_dead(envelope, body)
-            self._settle(lease, is_gone=True)
-        elif self.queue.has_room(1, len(body)) and self.put(envelope, body):
+            if self._put_dead(envelope, body):
+                self._settle(lease, is_gone=True)
+                return
+            envelope.after_ms = now_ms + DEAD_AGAIN_MS
+        if self.queue.has_room(1, len(body)) and self.put(envelope, body):
             self._settle(lease, is_gone=False)
         else:  # the queue is full: requeue the old message, so that the job is not lost
             self._end(lease, is_gone=False)
             self.session.unacked.take(lease.message.tag)
             give_back(self._broker.slots, [lease.message], failed=True)
 
-    def _put_dead(self, envelope: Envelope, body: bytes) -> None:
+    def _put_dead(self, envelope: Envelope, body: bytes) -> bool:
+        """Write a dead job. Return False if its queue cannot be made, or is full and refuses it."""
         dead = self.dead_queue()
         if dead is None:
             name = self.queue.name + DEAD_SUFFIX
-            dead = self.vhost.declare_queue(name, durable=True, arguments=_DEAD_ARGUMENTS)
+            try:
+                dead = self.vhost.declare_queue(name, durable=True, arguments=_DEAD_ARGUMENTS)
+            except EngineError as fault:  # the vhost has a limit
+                self._note_not_dead(str(fault))
+                return False
+        if dead.settings.overflow == REJECT_PUBLISH and not dead.has_room(1, len(body)):
+            self._note_not_dead(f"the queue '{dead.name}' in vhost '{self.vhost.name}' is full")
+            return False
         self._rewritten += 1
         address = Address("", dead.name)
         dead.push(
@@ -409,6 +423,15 @@ class Topic:
             flags=PERSISTENT,
             delay_ms=0,
         )
+        self._is_told = False
+        return True
+
+    def _note_not_dead(self, why: str) -> None:
+        """Log once why dead jobs stay in the topic."""
+        if not self._is_told:
+            self._is_told = True
+            what = f"dead jobs of the topic '{self.queue.name}' are tried again"
+            self.queue.turn.note_unusable(what, why)
 
     def _settle(self, lease: Lease, *, is_gone: bool) -> None:
         self._end(lease, is_gone=is_gone)
