@@ -36,7 +36,7 @@ from leveret.wire.scan import TIMESTAMP
 from leveret.wire.tables import Field, Table
 
 RECENT_BYTES: Final = 4 * 1024 * 1024  # newest chunks kept in memory, for readers at the end
-PASSED_MAX: Final = 10_000  # messages that a filter may pass over in one wake-up
+PASSED_MAX: Final = 10_000  # messages that all filters together may pass over in one turn
 TIME_S_MAX: Final = 1 << 40  # largest timestamp: 35 thousand years
 OFFSET_MAX: Final = 1 << 62  # largest offset that a reader may ask for, or wait for
 SEGMENT_AGES: Final = 4  # segments within a maximum age
@@ -147,6 +147,7 @@ class Stream(Queue):
         self._settling: Holder | None = None  # holder of the message that was settled last
         self._recent: list[Chunk] = []  # the newest chunks, while there are readers
         self._recent_bytes: i64 = 0
+        self._first_served: i64 = 0  # index of the reader that the next turn serves first
 
     def _new_place(self) -> WritePosition:
         settings = self.settings
@@ -305,30 +306,48 @@ class Stream(Queue):
             self._close_chunk(None)
         if self.paused:
             return
-        for consumer in self.consumers:
-            if not consumer.suspended:
-                assert isinstance(consumer, Reader)
-                self._serve(consumer)
+        readers = self.consumers
+        count: i64 = len(readers)
+        first = self._first_served if self._first_served < count else 0
+        passes: i64 = PASSED_MAX
+        is_cut = False
+        for step in range(count):
+            at = (first + step) % count
+            reader = readers[at]
+            if reader.suspended:
+                continue
+            assert isinstance(reader, Reader)
+            before = passes
+            passes = self._serve(reader, passes)
+            if passes < 0:
+                passes = 0
+                if not is_cut:
+                    is_cut = True
+                    self._first_served = at + 1 if before > 0 else at
 
-    def _serve(self, reader: Reader) -> None:
-        passed = PASSED_MAX
+    def _serve(self, reader: Reader, passes: i64) -> i64:
+        """Deliver what a reader has room for. Return how many messages filters may still pass over.
+
+        Return -1 if the filter of this reader needs more. Others are served first then: there may
+        be thousands of readers, and each may have to pass over the whole stream.
+        """
         while reader.offset < self.end_offset:
             if reader.session.outlet.credit <= 0:
                 reader.session.outlet.starved.append(reader)
                 reader.suspended = True
-                return
+                return passes
             if not reader.has_room():
                 reader.suspended = True
-                return
-            if passed <= 0:  # continue in another turn, so that others are served too
+                return passes
+            if reader.filters and passes <= 0:
                 self.turn.timers.arm(self.timer, self.turn.now_ms)
-                return
+                return -1
             try:
                 chunk = self._chunk(reader)
                 index = reader.offset - chunk.first_offset
                 if reader.filters and not reader.wants(chunk.envelope(index)):
                     reader.offset += 1
-                    passed -= 1
+                    passes -= 1
                     continue
                 message = chunk.message(index, self.slot)
             except CorruptionError as fault:
@@ -338,6 +357,7 @@ class Stream(Queue):
             if reader.cursor:
                 reader.note_sent(message)
             self._deliver(reader, message)
+        return passes
 
     def _chunk(self, reader: Reader) -> Chunk:
         """Return the chunk with the reader's next message."""

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from leveret.engine.streams.reader import Reader
 from leveret.engine.streams.stream import PASSED_MAX, RECENT_BYTES, Stream
 from tests.compat.client import Method
 from tests.protocol.stage import Event
@@ -248,6 +249,23 @@ def test_filtered_reader_of_much_does_not_hold_up_the_others() -> None:
     client.publish("s", "last", headers=red)
     assert offsets(follow(client, x_stream_filter="red")) == []
     assert offsets(client.advance(0) + client.advance(1)) == [PASSED_MAX + 100]
+
+
+def test_filters_of_all_readers_together_pass_over_so_much_in_a_turn() -> None:
+    """Thousands of readers that each may pass over so much would stop all other clients."""
+    client = Client()
+    made = stream(client)
+    client.publish("s", *["x"] * PASSED_MAX)
+    client.publish("s", "last", headers={"x-stream-filter-value": "red"})
+    made.paused = True
+    for tag in "abc":
+        follow(client, tag, x_stream_filter="red")
+    follow(client, "d", 10)
+    made.paused = False
+    made.pump()
+    assert [r.offset for r in made.consumers if isinstance(r, Reader)] == [PASSED_MAX, 0, 0, 10]
+    came = [event for _ in range(4) for event in client.advance(1)]
+    assert sorted(got(came)) == ["a:last", "b:last", "c:last", *["d:x"] * 10]
 
 
 # Cursors
