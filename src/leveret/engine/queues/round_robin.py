@@ -4,8 +4,14 @@ A consumer that cannot take a message (its prefetch window is full, or its outle
 suspended: it is removed from the round robin, so that nothing searches past it. When it has room
 again it comes back as the next one. It does not lose its turn by waiting.
 
-Invariant: a consumer is in exactly one group, or suspended, or not in the round robin at all.
+Groups are found by binary search, and an empty one is dropped: a queue may have a hundred thousand
+consumers, each with a priority of its own.
+
+Invariants: a consumer is in exactly one group, or suspended, or not in the round robin at all.
+Every group has a member.
 """
+
+from bisect import bisect_left
 
 from mypy_extensions import i64
 
@@ -22,10 +28,11 @@ class PriorityGroup:
 
 
 class RoundRobin:
-    """Groups of consumers, highest priority first."""
+    """Groups of consumers, lowest priority first: the last group is served first."""
 
     def __init__(self) -> None:
         self.groups: list[PriorityGroup] = []
+        self._priorities: list[int] = []  # of the groups
 
     def add(self, consumer: Consumer) -> None:
         """Add a consumer at the end of the round."""
@@ -38,16 +45,17 @@ class RoundRobin:
     def remove(self, consumer: Consumer) -> None:
         """Remove a consumer, which may be suspended or may never have joined."""
         consumer.suspended = False
-        for group in self.groups:
-            if group.priority == consumer.priority:
-                if consumer in group.members:
-                    index: i64 = group.members.index(consumer)
-                    group.members.pop(index)
-                    if index < group.at:
-                        group.at -= 1
-                if not group.members:
-                    self.groups.remove(group)
-                return
+        place = bisect_left(self._priorities, consumer.priority)
+        if place == len(self.groups) or self.groups[place].priority != consumer.priority:
+            return
+        group = self.groups[place]
+        if consumer in group.members:
+            index: i64 = group.members.index(consumer)
+            group.members.pop(index)
+            if index < group.at:
+                group.at -= 1
+            if not group.members:
+                self._drop(place)
 
     def remove_all(self, gone: set[Consumer]) -> None:
         """Remove many consumers in one pass."""
@@ -60,6 +68,7 @@ class RoundRobin:
             if group.members:
                 kept.append(group)
         self.groups = kept
+        self._priorities = [group.priority for group in kept]
         for consumer in gone:
             consumer.suspended = False
 
@@ -74,7 +83,8 @@ class RoundRobin:
 
     def next(self) -> Consumer | None:
         """Return the next consumer that can take a message, and move it to the end of its round."""
-        for group in self.groups:
+        while self.groups:
+            group = self.groups[-1]
             members = group.members
             while members:
                 at = group.at
@@ -89,16 +99,18 @@ class RoundRobin:
                 consumer.suspended = True
                 members.pop(at)
                 group.at = at
+            self._drop(len(self.groups) - 1)
         return None
 
+    def _drop(self, place: i64) -> None:
+        del self.groups[place]
+        del self._priorities[place]
+
     def _group(self, priority: i64) -> PriorityGroup:
-        index = 0
-        for group in self.groups:
-            if group.priority == priority:
-                return group
-            if group.priority < priority:
-                break
-            index += 1
+        place = bisect_left(self._priorities, priority)
+        if place < len(self.groups) and self.groups[place].priority == priority:
+            return self.groups[place]
         group = PriorityGroup(priority)
-        self.groups.insert(index, group)
+        self.groups.insert(place, group)
+        self._priorities.insert(place, priority)
         return group

@@ -43,6 +43,21 @@ def test_everybody_has_a_turn_before_anybody_has_a_second() -> None:
     assert Scene(a=0, b=0, c=0).turns(7) == "abcabca"
 
 
+def test_priorities_without_a_free_consumer_are_not_looked_at() -> None:
+    """There may be a hundred thousand of them, and each message would pass them all."""
+    scene = Scene(a=3, b=1, c=2, d=1)
+    for name in "acbd":
+        assert scene.turns(1) == name
+        scene.fill(name)
+    assert scene.turns(1) == "-"
+    assert scene.round_robin.groups == []
+    for name in "dbca":
+        scene.free(name)
+    assert [group.priority for group in scene.round_robin.groups] == [1, 2, 3]
+    scene.fill("a")
+    assert scene.turns(1) == "c"
+
+
 def test_without_consumers_there_is_no_next_one() -> None:
     assert Scene().turns(1) == "-"
 
