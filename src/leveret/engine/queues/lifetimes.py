@@ -25,7 +25,9 @@ def note_arrivals(queue: QueueState, now_ms: i64) -> None:
     """Record the time of the messages of this turn, unless it is close to the last record."""
     ages = queue.arrival_times
     if ages.wants_mark(now_ms):
-        if queue.unacked == 0 and queue.ready.oldest_rank() >= ages.next_seq:
+        # The look at all lines comes last: a topic may have a line for each of its jobs.
+        is_new = queue.unacked == 0 and queue.ready.count <= queue.next_seq - ages.next_seq
+        if is_new and queue.ready.oldest_rank() >= ages.next_seq:
             ages.clear()
         journal = queue.ledger.journal
         if journal is not None and queue.durable and journal.size() != 0:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from leveret.engine.backlog.ready import Ready
 from tests.unit.engine.front import Client, got, headers, names
 
 # Order and coming back
@@ -43,6 +44,26 @@ def test_a_quorum_queue_has_priorities_and_four_without_being_asked() -> None:
     client.publish("q", "none")
     client.publish("q", "nine", priority=9)
     assert client.drain("q") == ["nine", "none", "three"]
+
+
+@pytest.mark.interpreted_only("compiled code cannot be patched")
+def test_a_message_behind_others_comes_without_a_look_at_all_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There may be a line for each message, and the look would come every second."""
+    client = Client()
+    queue = client.queue("q", x_max_priority=5)
+    client.publish("q", "first", priority=1)
+    before = list(queue.arrival_times.seqs)
+    client.advance(2000)
+    with monkeypatch.context() as patched:
+        patched.delattr(Ready, "oldest_rank")
+        client.publish("q", "second", priority=2)
+    assert list(queue.arrival_times.seqs) == [*before, 1]
+    assert client.drain("q") == ["second", "first"]
+    client.advance(2000)
+    client.publish("q", "third")
+    assert list(queue.arrival_times.seqs) == [2], "earlier marks are dropped with their messages"
 
 
 # Limits
