@@ -10,7 +10,13 @@ import pytest
 from leveret import slices
 from leveret.engine.turns.session import Session
 from leveret.engine.vhosts.vhost import Vhost
-from leveret.errors import JobsFullError, JobsUnavailableError, LeadLostError, StorageError
+from leveret.errors import (
+    JobsFullError,
+    JobsUnavailableError,
+    LeadLostError,
+    LeveretError,
+    StorageError,
+)
 from leveret.job_model import Enqueued, Handle, LeasedJob, NewJob, Outcome, Schedule, TopicSettings
 from leveret.job_service.embedded import dead_jobs
 from leveret.job_service.embedded.store import NEW_TOPICS_MAX, EmbeddedStore
@@ -372,5 +378,27 @@ def test_each_search_lets_other_work_run_first() -> None:
                 assert await store.ack("/", "t", [Handle(number + 1)]) == [Outcome.UNKNOWN]
                 assert passes > before
             counting.cancel()
+
+    asyncio.run(script())
+
+
+@pytest.mark.parametrize("is_declared", [False, True])
+def test_a_batch_whose_keys_cannot_be_remembered_is_not_enqueued(is_declared: bool) -> None:
+    async def script() -> None:
+        host = SlowHost()
+        host.on_disk.set()
+        store = EmbeddedStore(host)
+        vhost = host.broker.vhosts["/"]
+        if is_declared:
+            with host.turn():
+                vhost.declare_exchange("leveret.jobs", "direct", durable=True, arguments={})
+        vhost.exchanges_max = len(vhost.exchanges)
+        jobs = [
+            NewJob(namespace="/", topic="t", payload=b"", idempotency_key=key)
+            for key in (None, "k")
+        ]
+        with pytest.raises(LeveretError, match=r"leveret\.jobs"):
+            await store.enqueue(jobs)
+        assert await store.dequeue("/", "t", 2, None, 0) == []
 
     asyncio.run(script())

@@ -11,6 +11,7 @@ from typing import Final
 from leveret.engine.arguments.rules import TIME_MS_MAX
 from leveret.engine.deduplication.deduplication import Deduplication, key_of
 from leveret.engine.vhosts.vhost import Vhost
+from leveret.errors import JobsInvalidError
 from leveret.job_model import IDEMPOTENCY_MS
 from leveret.job_service.embedded.envelope import KEY
 from leveret.job_service.snowflake import EPOCH_MS, first_of
@@ -38,14 +39,21 @@ def remember(vhost: Vhost, key: str, id: int) -> None:
 
 
 def deduplication_of(vhost: Vhost) -> Deduplication:
-    """Return the deduplication of a namespace; declare its exchange if there is none."""
+    """Return the deduplication of a namespace; declare its exchange if there is none.
+
+    Raise EngineError if it cannot be declared, or JobsInvalidError if it remembers no keys.
+    """
     exchange = vhost.exchanges.get(EXCHANGE)
     if exchange is None:
         settings = {"header": KEY, "window_ms": TIME_MS_MAX, "size": KEYS_MAX}
         arguments: dict[str, Field] = {"x-deduplication": field_of(settings)}
         exchange = vhost.declare_exchange(EXCHANGE, "direct", durable=True, arguments=arguments)
     found = exchange.deduplication
-    assert found is not None
+    if found is None:
+        raise JobsInvalidError(
+            f"the exchange {EXCHANGE} remembers no keys: delete it, and the service declares it",
+            "idempotency_key",
+        )
     return found
 
 

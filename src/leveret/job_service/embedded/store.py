@@ -177,6 +177,8 @@ class EmbeddedStore:
         topics = {name: self._topics.at(*name) for name in groups}
         for name, group in groups.items():
             _require_room(topics[name], group)
+            if any(job.idempotency_key is not None for job in group):
+                idempotency_keys.deduplication_of(topics[name].vhost)  # it may not be declared yet
         now_ms = self._now_ms
         ids: list[int] = []
         known = 0
