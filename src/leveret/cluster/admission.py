@@ -19,11 +19,14 @@ from leveret.cluster.handshake import (
 from leveret.cluster.raft.members import Members
 
 
-def require_welcome(me: Card, members: Members | None, peer: Card) -> None:
+def require_welcome(
+    me: Card, members: Members | None, peer: Card, here: Card | None = None
+) -> None:
     """Raise `LinkRefusedError` if a node that knows the secret must not be connected with.
 
     `members` are those of the own cluster; None on a new node. They may be old: a node with a
-    number that was not given yet as far as they know has joined since.
+    number that was not given yet as far as they know has joined since. `here` is the node of the
+    same name that is connected now.
     """
     _require_format(me, peer)
     if peer.name == me.name:
@@ -31,7 +34,7 @@ def require_welcome(me: Card, members: Members | None, peer: Card) -> None:
     if me.cluster and peer.cluster and me.cluster != peer.cluster:
         raise _other_cluster(me, peer)
     if me.cluster and members is not None:
-        _require_member(members, peer)
+        _require_member(members, peer, here)
     elif peer.cluster == b"" and me.peers != peer.peers:
         raise _refused(
             OTHER_PEERS,
@@ -67,7 +70,7 @@ def _other_cluster(me: Card, peer: Card) -> LinkRefusedError:
     )
 
 
-def _require_member(members: Members, peer: Card) -> None:
+def _require_member(members: Members, peer: Card, here: Card | None) -> None:
     """Raise unless a node is a member, is new and may become one, or joined after `members`.
 
     A new node need not be in the list of this one: it knows the secret, and its own list names
@@ -77,6 +80,8 @@ def _require_member(members: Members, peer: Card) -> None:
         return
     member = members.named(peer.name)
     if member is not None and member.uid != peer.uid:
+        if here is not None and here.uid == member.uid:  # the member is well: keep it
+            raise name_twice(peer.name, here.address, peer.address)
         raise _refused(
             LOST_DATA,
             f"node {peer.name} is a member of the cluster with another data directory than it has "

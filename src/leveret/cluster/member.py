@@ -316,11 +316,11 @@ class ClusterMember:
 
         A change that is not committed may be undone, so it excludes no node.
         """
-        raft = host.raft
+        here = self.links.cards().get(card.name)
         try:
-            require_welcome(self._card, raft.log.members(), card)
+            require_welcome(self._card, host.raft.log.members(), card)
         except LinkRefusedError:
-            require_welcome(self._card, raft.log.members_at(raft.commit), card)
+            require_welcome(self._card, host.raft.log.members_at(host.raft.commit), card, here)
 
     def on_connected(self, peer: str, card: Card) -> None:
         self._contacts.note_connected(peer)

@@ -191,6 +191,18 @@ def test_a_refusal_says_what_to_do(
     assert "\n" not in str(found.value)
 
 
+def test_a_second_node_of_a_name_does_not_make_the_first_one_look_lost() -> None:
+    """The advice would remove a member that is well."""
+    mine, first = members("a", "b"), formed("b", 2)
+    second = replace(new("b"), uid=b"second", address="127.0.0.1:9")
+    with pytest.raises(LinkRefusedError, match="two nodes are called b") as at:
+        require_welcome(formed("a", 1), mine, second, first)
+    assert (at.value.code, second.address in str(at.value)) == (TWICE, True)
+    with pytest.raises(LinkRefusedError, match="cluster remove b") as at:
+        require_welcome(formed("a", 1), mine, second, second)
+    assert at.value.code == LOST_DATA
+
+
 @pytest.mark.parametrize(
     ("me", "mine", "peer"),
     [
