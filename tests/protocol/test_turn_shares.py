@@ -11,8 +11,10 @@ import pytest
 
 from leveret.amqp.channel import Channel
 from leveret.amqp.sockets import QUOTA_BYTES
+from leveret.engine.commands.consuming import CONSUMERS_PER_COPY
 from leveret.engine.commands.settling import SETTLED_MAX
 from leveret.engine.exchanges.exchange import Exchange
+from leveret.engine.queues.queue import Queue
 from leveret.engine.turns.turn import WORK_MAX
 from leveret.errors import PreconditionFailedError
 from tests.compat.client import Method, is_method
@@ -116,6 +118,37 @@ def test_unbind_does_not_look_at_the_other_bindings(monkeypatch: pytest.MonkeyPa
     for key in ("a", "b"):
         peer.feed(method(1, "queue.unbind", **names, routing_key=key))
     assert [is_method(event, "queue.unbind-ok") for event in peer.take()] == [True, True]
+
+
+@pytest.mark.interpreted_only("compiled code cannot be patched")
+def test_a_connection_that_ends_removes_its_consumers_in_one_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pass for each of its channels would look at all consumers of the queue each time."""
+    peer = peer_with_channel()
+    queue = peer.stage.broker.vhost("/").queues["q"]
+    for channel in (2, 3, 4):
+        peer.open_channel(channel)
+        peer.send(channel, "basic.consume", queue="q", consumer_tag="t")
+    assert len(queue.consumers) == 3
+    monkeypatch.delattr(Queue, "remove_consumer")
+    peer.send(0, "connection.close", reply_code=200, reply_text="", class_id=0, method_id=0)
+    assert queue.consumers == []
+
+
+def test_channels_that_close_share_the_turn_by_the_consumers_of_their_queues() -> None:
+    peer = peer_with_channel()
+    for channel in range(2, 12):
+        peer.open_channel(channel)
+        peer.send(channel, "basic.consume", queue="q", consumer_tag="t")
+    for number in range(CONSUMERS):
+        peer.feed(method(1, "basic.consume", queue="q", consumer_tag=f"{number}"))
+    peer.take()
+    fields = {"reply_code": 200, "reply_text": "", "class_id": 0, "method_id": 0}
+    peer.stage.broker.begin_turn(peer.stage.now_ms)
+    peer.connection.feed(b"".join(method(n, "channel.close", **fields) for n in range(2, 12)))
+    assert peer.stage.broker.turn.work >= 10 * CONSUMERS // CONSUMERS_PER_COPY
+    peer.stage.end_turn()
 
 
 async def read_from_again(*lines: Line) -> None:

@@ -22,6 +22,7 @@ from leveret.amqp.writer import MethodWriter
 from leveret.engine.commands.settling import close_session, end_consumers
 from leveret.engine.insight.totals import add_session
 from leveret.engine.queues.queue import Queue
+from leveret.engine.turns.session import Session
 from leveret.engine.turns.turn import WORK_MAX
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import FrameError, LeveretError, StorageError
@@ -160,9 +161,10 @@ def _end_channel(connection: ConnectionState, channel: Channel) -> None:
 def release(connection: ConnectionState) -> None:
     """Release everything that the connection holds."""
     # End all consumers first: none may take a message that another channel returns to its queue.
-    for channel in connection.channels.values():
-        end_consumers(connection.front.broker.slots, channel)
-    for channel in list(connection.channels.values()):
+    channels = list(connection.channels.values())
+    sessions: list[Session] = [*channels]
+    end_consumers(connection.front.broker.slots, sessions)
+    for channel in channels:
         _end_channel(connection, channel)
     connection.channels.clear()
     connection.publisher = None

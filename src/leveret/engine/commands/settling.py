@@ -9,6 +9,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from leveret.engine.commands.consuming import CONSUMERS_PER_COPY
 from leveret.engine.history.life_events import ACKED, DELETED, NACKED, REJECTED
 from leveret.engine.history.life_events import TIMED_OUT as LATE
 from leveret.engine.message import Address, Message
@@ -227,19 +228,25 @@ def close_session(slots: Slots, session: Session) -> None:
     """End a session and its consumers. Its messages go back, which counts as a failure."""
     session.closed = True
     session.turn.timers.disarm(session)
-    end_consumers(slots, session)
+    end_consumers(slots, [session])
     session.unsent = []
     give_back(slots, session.unacked.take_all(), failed=True)
 
 
-def end_consumers(slots: Slots, session: Session) -> None:
-    """End every subscription of a session."""
+def end_consumers(slots: Slots, sessions: list[Session]) -> None:
+    """End every subscription of some sessions.
+
+    Each queue removes all of them in one pass: a connection may have thousands of channels, and a
+    queue a hundred thousand consumers.
+    """
     by_queue: dict[int, list[Consumer]] = {}
-    for consumer in session.consumers.values():
-        by_queue.setdefault(consumer.queue, []).append(consumer)
-    session.consumers.clear()
+    for session in sessions:
+        for consumer in session.consumers.values():
+            by_queue.setdefault(consumer.queue, []).append(consumer)
+        session.consumers.clear()
     for slot, consumers in by_queue.items():
         queue = slots.queue(slot)
+        queue.turn.work += len(queue.consumers) // CONSUMERS_PER_COPY
         try:
             if len(consumers) == 1:
                 queue.remove_consumer(consumers[0])
