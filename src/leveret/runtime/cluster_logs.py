@@ -7,6 +7,7 @@ It is compiled, because every block passes it.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 
@@ -23,6 +24,8 @@ from leveret.storage.disk import Disk
 from leveret.storage.follower_log import block_fault, open_follower
 from leveret.storage.raft_state import RaftState
 from leveret.storage.replicated_log import ReplicatedLog
+
+log = logging.getLogger(__name__)
 
 Blocks = Callable[[list[Block]], None]
 Done = Callable[[], None]
@@ -42,6 +45,13 @@ class FollowingLog:
         self.state = state
         self.log, self.scan = open_follower(disk, loop, state)
         self.log.now_ms = now_ms
+        if self.scan.lost:
+            log.warning(
+                "this node has lost blocks of its log that were on disk: %s: it gets them from the "
+                "leader, and does not vote until then; if nobody changed its files, look for "
+                "faults of this disk",
+                self.scan.lost,
+            )
 
     def stored(self) -> Stored:
         """Return the state with which the Raft member begins."""
