@@ -134,6 +134,23 @@ def test_a_commit_from_before_the_links_were_lost_gives_no_lease() -> None:
     assert not leading.host.has_lease()
 
 
+def test_followers_that_were_not_asked_while_a_disk_hung_give_no_lease() -> None:
+    """Their silence does not depose the leader, but they may be about to elect another one."""
+    leading = Leading()
+    leading.now_s += ELECTION_TICKS * TICK_S
+    assert not leading.host.has_lease()
+    index = int(leading.host.raft.log.last_index) + 1
+    leading.host.append(index, NORMAL, b"block")
+    leading.deliver()
+    leading.tick(ELECTION_TICKS - 2)  # without heartbeats
+    leading.trio.deaf = set(FOLLOWERS)
+    leading.host.on_written(index)
+    assert leading.host.committed == index
+    leading.tick(1)
+    assert leading.host.is_leading
+    assert not leading.host.has_lease()
+
+
 def test_a_leader_that_hands_its_lead_over_has_no_lease() -> None:
     """The next leader is elected at once, and may serve clients before this one hears of it."""
     leading = Leading()

@@ -160,7 +160,7 @@ class Raft(State):
             if node == self.node:
                 count += 1
             elif progress is not None and not progress.has_lost_link:
-                count += self.ticks - progress.heard_tick <= within_ticks
+                count += self.ticks - progress.contact_tick <= within_ticks
         return self.has_quorum(count)
 
     def step(self, message: Message) -> None:

@@ -31,7 +31,8 @@ class Progress:
         self.next: i64 = next_index
         self.state: i64 = PROBE
         self.since_tick: i64 = tick  # since when it is in this state
-        self.heard_tick: i64 = tick  # when it was last heard
+        self.heard_tick: i64 = tick  # when it was last heard; silence that does not count is added
+        self.contact_tick: i64 = tick  # when it was really last heard
         self.has_lost_link = False  # its link was closed, and it was not heard since
         self.is_paused = False  # in PROBE: a message is in flight
         self.losses: i64 = 0  # how often it has lost blocks, as far as known

@@ -156,7 +156,7 @@ def _hear(state: State, message: Message) -> Progress | None:
     progress = state.progress.get(int(message.source))
     if progress is None or message.context < progress.losses:
         return None
-    progress.heard_tick = state.ticks
+    progress.heard_tick = progress.contact_tick = state.ticks
     progress.has_lost_link = False
     if message.context > progress.losses:
         progress.note_losses(message.context, state.log.last_index, state.ticks)
