@@ -66,6 +66,7 @@ def find_faults(status: ClusterStatus, conditions: Sequence[NodeCondition] = ())
         found += _member_faults(status, member)
     for condition in conditions:
         found += find_own_faults(condition, conditions[0])
+    found += _full_disk_faults(status, conditions)
     found += _clock_faults(conditions)
     found += _slow_disk_faults(status, conditions)
     order = (STOPPED, DEGRADED, NOTE)
@@ -217,6 +218,23 @@ def _find_successor(status: ClusterStatus, slow: set[str]) -> str:
         if may_lead and member.name not in slow and not _is_far_behind(member):
             return member.name
     return ""
+
+
+def _full_disk_faults(
+    status: ClusterStatus, conditions: Sequence[NodeCondition]
+) -> Iterator[Fault]:
+    """Yield a fault if a node leads a majority that cannot write its log."""
+    has_leader = status.raft is not None and bool(status.raft.leader)
+    if has_leader and status.voters_spare >= 0 > count_spare(status, conditions):
+        full = [node.name for node in conditions if node.disk_fault]
+        yield Fault(
+            STOPPED,
+            "",
+            f"no majority of the nodes can write its log, because of {_nodes(full)}, so nothing is "
+            "confirmed",
+            f"free space on the disk of {_nodes(full)}; the cluster goes on by itself, and nothing "
+            "is lost",
+        )
 
 
 def find_state(faults: Sequence[Fault]) -> str:

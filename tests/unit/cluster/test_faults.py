@@ -78,6 +78,22 @@ def test_voter_that_cannot_write_is_not_to_spare() -> None:
     assert count_spare(lost, [LEADER, NodeCondition("c", "2.0", disk_fault=full)]) == 0
 
 
+def test_a_cluster_without_a_majority_that_can_write_is_stopped() -> None:
+    full = "No space left on device"
+    raft = RaftStatus("leader", "a", 1.0, 1, 0, 9, 9, 9, True, False, 0, "")
+    members = [member("a", "leader"), member("b"), member("c")]
+    status = replace(STATUS, raft=raft, members=members, voters=3, voters_reached=3, voters_spare=1)
+    conditions = [LEADER, NodeCondition("b", "2.0", disk_fault=full)]
+    assert find_state(find_faults(status, conditions)) == DEGRADED
+    conditions.append(NodeCondition("c", "2.0", disk_fault=full))
+    faults = find_faults(status, conditions)
+    assert find_state(faults) == STOPPED
+    assert faults[0].fault.startswith("no majority of the nodes can write its log, because of the")
+    assert faults[0].advice.startswith("free space on the disk of the nodes b, c;")
+    alone = replace(status, raft=replace(raft, role="follower", leader=""))
+    assert len(find_faults(alone, conditions)) == len(faults), "no node leads, and that is told"
+
+
 def test_short_memory_says_that_publishers_wait() -> None:
     fault = only(NodeCondition("b", "2.0", leads=True, is_memory_short=True))
     assert fault.severity == DEGRADED

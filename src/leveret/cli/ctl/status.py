@@ -30,7 +30,7 @@ _ADVICE: Final = {
     "low on disk": "publishers wait; free space on the disk of the data directory",
 }
 _CHECKS: Final = "/api/health/checks"
-_STOPPED: Final = "stopped"  # state of a cluster without a leader
+_STOPPED: Final = "stopped"  # state of a cluster that serves no client
 _DISK_CHECK: Final = f"{_CHECKS}/disk-speed"
 _SLOW_DISK_ADVICE: Final = (
     "look for other programs that use this disk, and for faults of it; in a cluster: leveret ctl "
@@ -93,7 +93,7 @@ def show_status(broker: ManagementClient, *, as_json: bool, echo: Callable[[str]
     unhealthy: a restart of the broker would not help.
     """
     health = broker.get_any("/api/health")
-    if broker.has_login and health.get("cluster") != _STOPPED:  # without a leader none is checked
+    if broker.has_login and health.get("cluster") != _STOPPED:  # then none may be checked
         broker.get("/api/whoami")  # the health check needs no login, but a wrong one must be told
     version = broker.get_any("/api/version")
     if as_json:
