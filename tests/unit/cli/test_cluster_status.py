@@ -125,6 +125,15 @@ def test_faults_of_the_asked_node_and_of_the_leader_are_shown_once_worst_first()
     assert "degraded: it is away: start it" in list(verdict(shown))
 
 
+def test_a_node_that_neither_the_leader_nor_the_asked_node_reaches_is_shown_once() -> None:
+    here, there = (
+        {**fault("degraded", "c", "node c is not reached"), "advice": f"look at node {name}"}
+        for name in "ba"
+    )
+    shown = combine(facts("b", faults=[here]), facts("a", faults=[there]))
+    assert shown["faults"] == [there]
+
+
 def test_fault_with_other_figures_at_the_asked_node_is_shown_once() -> None:
     asked, leader = fault("degraded", "b"), fault("degraded", "b")
     asked["fault"], leader["fault"] = "a sync takes 310 ms", "a sync takes 300 ms"

@@ -39,10 +39,15 @@ def _leader_view(broker: ManagementClient, asked: Facts) -> Facts | None:
 def combine(asked: Facts, leader: Facts | None) -> Facts:
     """Return the facts to show: those of the leader if it answered, with the faults of both."""
     view = asked if leader is None else leader
-    faults: dict[tuple[str, str], Facts] = {}
+    rows: list[Facts] = []
+    known: set[tuple[str, str]] = set()
     for fault in [*view.get("faults", []), *asked.get("faults", [])]:
-        faults.setdefault((fault["node"], fault["advice"]), fault)  # its figures may differ
-    rows = sorted(faults.values(), key=lambda fault: fault["severity"] != "stopped")
+        # Its figures may differ, or the node in its advice from which another one is not reached.
+        names = {(fault["node"], fault["advice"]), (fault["node"], fault["fault"])}
+        if known.isdisjoint(names):
+            rows.append(fault)
+        known |= names
+    rows.sort(key=lambda fault: fault["severity"] != "stopped")
     return {**view, "asked": asked["name"], "faults": rows, "state": _state(rows)}
 
 
