@@ -34,7 +34,7 @@ _AT_START: Final = (
     "job-fair",
 )  # kinds of register entries that need the store at the start
 _EVERYTHING: Final = ".*"
-_DRIVERS: Final = ("asyncpg", "redis")
+_DRIVERS: Final = ("asyncpg", "hiredis", "redis")
 
 log = logging.getLogger(__name__)
 

@@ -43,6 +43,7 @@ def refused(folder: Path, package: str, *words: str) -> str:
     ("package", "flags", "option", "extra"),
     [
         ("redis", JOBS, "--jobs-postgres", "jobs"),
+        ("hiredis", JOBS, "--jobs-postgres", "jobs"),
         ("asyncpg", JOBS, "--jobs-postgres", "jobs"),
         ("opentelemetry", OTEL, "--otel-endpoint", "otel"),
     ],
