@@ -122,6 +122,28 @@ def test_an_ack_and_the_next_job_wait_for_the_disk_once() -> None:
     asyncio.run(script())
 
 
+def test_a_repeated_ack_waits_for_the_disk_as_the_first_one_does() -> None:
+    """Its client takes the answer that the job is unknown for a success."""
+
+    async def script() -> None:
+        host = SlowHost()
+        store = EmbeddedStore(host)
+        host.on_disk.set()
+        await store.enqueue([NewJob(namespace="/", topic="t", payload=b"")])
+        (job,) = await store.dequeue("/", "t", 1, None, 0)
+        host.on_disk.clear()
+        handles = [Handle(job.id, job.token)]
+        async with asyncio.TaskGroup() as group:
+            acks = [group.create_task(store.ack("/", "t", handles)) for _ in range(2)]
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not any(ack.done() for ack in acks), "a kill could undo the ack"
+            host.on_disk.set()
+        assert [ack.result() for ack in acks] == [[Outcome.DONE], [Outcome.UNKNOWN]]
+
+    asyncio.run(script())
+
+
 def test_a_job_that_is_not_on_disk_is_not_taken_at_once() -> None:
     async def script() -> None:
         host = SlowHost()

@@ -312,7 +312,9 @@ class EmbeddedStore:
                 settle(found, lease)
                 lease = Outcome.DONE
             outcomes.append(lease)
-            return lease is Outcome.DONE
+            # The job of a repeated ack is unknown, which its client takes for done: a kill could
+            # still undo the first ack.
+            return lease is Outcome.DONE or lease is Outcome.UNKNOWN
 
         await found.change_each(len(handles), change, is_heavy=is_heavy)
         ids = [handle.id for handle in handles]
