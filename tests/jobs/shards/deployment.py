@@ -141,11 +141,10 @@ def is_whole(store: ShardsStore, missing: int = 0) -> bool:
 async def is_found(store: ShardsStore, missing: int) -> bool:
     """Whether a node is whole. One that looks for servers seldom looks for the missing ones now."""
     if not is_whole(store, missing) and store._settings.probe_s > WITHIN_S:
-        if not store._redis.is_up:
-            await store._redis.probe()
-        for shard in store._shards:
-            if not shard.is_up:
-                await shard.probe()
+        servers: list[Any] = [store._redis, *store._shards]
+        for server in servers:
+            if not server.is_up:
+                await server.probe()
         await store._try_to("read the shard map", store._routes.refresh)
         await store._try_to("lease a node number", store._id_generator.renew)
     return is_whole(store, missing)

@@ -12,7 +12,8 @@ import pytest
 from leveret.errors import JobsDrainingError, JobsUnavailableError
 from leveret.job_model import Handle, Outcome
 from leveret.job_service.shards import ShardsStore
-from leveret.job_service.shards.buffered_job import decode_job
+from leveret.job_service.shards.background import sweeper
+from leveret.job_service.shards.buffered_job import BufferedJob, decode_job
 from leveret.job_service.shards.settings import FLUSH_BYTES
 from tests.jobs.shards.deployment import (
     QUICK,
@@ -278,19 +279,31 @@ def test_a_shard_that_refuses_statements_is_named_and_others_go_on(deployment: D
 
 
 def test_a_shard_that_refuses_jobs_of_the_log_holds_back_no_other(
-    deployment: Deployment, redis_server: RedisServer
+    deployment: Deployment, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sweeper, "SWEEP_JOBS", 1)
     refusing, fine = topic_on(0), topic_on(1)
 
     async def main() -> None:
         async with deployment.node(settings=QUIET) as store:
             hold_flushers(store)
-            for topic in (refusing, fine):
+            for topic in (refusing, refusing, refusing, fine):
                 await store.enqueue([new(topic)])
             redis_server.wipe()
             await deployment.rows("ALTER TABLE items RENAME TO elsewhere", shard=0)
+            reads: list[list[int]] = []
+            read = store._wal.read
+
+            def counted(ids: list[int]) -> list[BufferedJob]:
+                reads.append(ids)
+                return read(ids)
+
+            monkeypatch.setattr(store._wal, "read", counted)
             await store._sweeper.sweep(0.0)
             assert len(await deployment.rows("SELECT FROM items", shard=1)) == 1
+            reads.clear()
+            await store._sweeper.sweep(0.0)
+            assert len(reads) == 1, "the other jobs of the shard wait too"
             await deployment.rows("ALTER TABLE elsewhere RENAME TO items", shard=0)
             await store._sweeper.sweep(0.0)
             assert not store._wal.outstanding

@@ -23,6 +23,7 @@ from tests.jobs.shards.deployment import (
     begin_to_wait,
     drain,
     eventually,
+    handles,
     hold_flushers,
     new,
     refuses,
@@ -347,8 +348,9 @@ async def locked_jobs(deployment: Deployment) -> AsyncIterator[None]:
     [
         (lambda store: store.stats("n"), "sum(jobs)"),
         (lambda store: store.list_jobs("n", HERE, "leased", 10, ""), "row_number()"),
+        (lambda store: store.dead("n", HERE, 0, 10), "i.id = f.id"),
     ],
-    ids=["statistics", "lists"],
+    ids=["statistics", "lists", "dead"],
 )
 def test_many_long_reads_use_one_connection_at_a_time(
     deployment: Deployment,
@@ -362,7 +364,8 @@ def test_many_long_reads_use_one_connection_at_a_time(
     async def main() -> None:
         async with deployment.node(settings=QUIET) as store:
             await store.enqueue([new(HERE)])
-            await store.stats("n")  # the job is in its table
+            leased = handles(await store.dequeue("n", HERE, 1, None, 0))
+            await store.nack("n", HERE, leased, "no", None, is_dead=True)
             watching = await asyncpg.connect(deployment.dsns[0], timeout=WITHIN_S)
             async with asyncio.TaskGroup() as group:
                 async with locked_jobs(deployment):

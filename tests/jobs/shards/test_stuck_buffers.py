@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from msgspec import structs
 
+from leveret.errors import JobsUnavailableError
 from leveret.job_service.shards.redis.keys import BUFFERS, buffer_key
 from leveret.job_service.shards.redis.prefetch_keys import member_of
 from leveret.job_service.shards.resharding.topic_mover import open_mover
@@ -35,11 +36,19 @@ def test_a_buffer_with_bytes_that_are_not_a_job_holds_back_no_other(
     asyncio.run(main())
 
 
-def test_a_topic_that_is_being_moved_holds_back_no_other(deployment: Deployment) -> None:
+@pytest.mark.parametrize("is_map_read", [False, True])
+def test_a_topic_that_is_being_moved_holds_back_no_other(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, is_map_read: bool
+) -> None:
+    async def refuse() -> None:
+        raise JobsUnavailableError("the first shard does not answer")
+
     async def main() -> None:
         async with deployment.node(settings=FEW) as store, open_mover(deployment.dsns) as moving:
             hold_flushers(store)
             await moving.freeze(("n", STUCK))
+            if not is_map_read:
+                monkeypatch.setattr(store._routes, "refresh", refuse)
             await store.enqueue([new(STUCK) for _ in range(FEW.flush_max)])
             await store.enqueue([new(OTHER, b"x")])
             flushes = [store._updater.flush(("n", each)) for each in (STUCK, OTHER)]
@@ -48,6 +57,7 @@ def test_a_topic_that_is_being_moved_holds_back_no_other(deployment: Deployment)
             assert flushed is None
             assert await drain(store, OTHER) == [b"x"]
             await moving.thaw(("n", STUCK))
+            monkeypatch.undo()
             assert len(await drain(store, STUCK)) == FEW.flush_max
 
     asyncio.run(main())

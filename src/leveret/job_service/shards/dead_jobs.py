@@ -35,13 +35,14 @@ Ask = Callable[..., Awaitable[list[Any]]]
 class DeadJobs:
     """The dead jobs of all topics."""
 
-    def __init__(self, read: Ask, tables: Tables) -> None:
+    def __init__(self, read: Ask, read_page: Ask, tables: Tables) -> None:
         self._read = read
+        self._read_page = read_page
         self._tables = tables
 
     async def list_dead(self, topic: TopicName, after_id: int, limit: int) -> list[Job]:
         """Return dead jobs by id, starting after an id, up to a number of bytes."""
-        rows = await self._read(topic, _LIST, after_id, limit)
+        rows = await self._read_page(topic, _LIST, after_id, limit)
         return [read_job(row) for row in rows]
 
     async def redrive(self, topic: TopicName, ids: list[int] | None) -> int:

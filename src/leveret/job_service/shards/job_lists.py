@@ -66,13 +66,15 @@ class JobLists:
         """Return the jobs of a page, and the cursor of the next page."""
         key = _read_key(state, after) if after else []
         sql = (_NEXT if key else _FIRST)[state]
-        deadline_s, given = self._tables.settings.deadline_s, self._tables.given_time()
-        rows = await self._routes.read_within(
-            topic, deadline_s, LIST_MS_MAX, sql, limit, given, *key
-        )
+        rows = await self.read(topic, sql, limit, self._tables.given_time(), *key)
         jobs = [read_job(row, to_ms(row["asked_at"])) for row in rows]
         is_cut = bool(rows) and rows[-1]["bytes_so_far"] >= BATCH_BYTES_MAX
         return jobs, _write_key(state, rows[-1]) if is_cut or len(jobs) == limit else ""
+
+    async def read(self, topic: TopicName, sql: str, *arguments: object) -> list[Any]:
+        """Return the rows of a page; the first two arguments of the statement are the topic."""
+        deadline_s = self._tables.settings.deadline_s
+        return await self._routes.read_within(topic, deadline_s, LIST_MS_MAX, sql, *arguments)
 
 
 def _write_key(state: str, row: Any) -> str:

@@ -126,8 +126,8 @@ class ShardsStore:
         self._ended: list[str] = []  # sentences about tasks that have ended by a bug
         self._is_draining = False
         self._started_s = 0.0  # by the clock of the event loop
-        self._dead = DeadJobs(self._read, self._tables)
         self._lists = JobLists(self._routes, self._tables)
+        self._dead = DeadJobs(self._read, self._lists.read, self._tables)
         self._dequeuer = Dequeuer(
             self._routes,
             self._tables,

@@ -217,7 +217,11 @@ class Flusher:
     async def _on_stopped(self, topic: TopicName, error: TopicStoppedError) -> None:
         log.info("the topic %s of %s is being moved", topic[1], topic[0])
         self._stopped[topic] = error
-        await self._routes.refresh()
+        try:
+            await self._routes.refresh()
+        except JobsUnavailableError as fault:  # the first shard has the map
+            log.info("the shard of the topic %s is not known: %s", topic[1], fault)
+            return
         if self._routes.shard_of(topic) is not self.shard:
             self.on_moved(topic)
 

@@ -72,6 +72,8 @@ class Sweeper:
         self._report_due_s: dict[int, float] = {}
         self._clean_due_s: dict[int, float] = {}  # unless jobs come
         self._cleaned_after: dict[int, int] = {}  # how many jobs had come to the log
+        # The shards of jobs that had to wait for them, by id. The log need not be read again.
+        self._awaited_shards: dict[int, int] = {}
         self._has_left = False
         # By shard. Held while the log is reported: no report may follow the sign-off.
         self._reporting: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -89,6 +91,7 @@ class Sweeper:
             # The copy of the shard map in Redis stays fresh.
             if loop.time() - map_read_s >= settings.idle_s:
                 map_read_s = loop.time()
+                self._awaited_shards.clear()
                 await self._try_to("compared with the shard map", self._routes.refresh)
 
     async def _try_to(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
@@ -115,11 +118,16 @@ class Sweeper:
             if position.added_s <= before_s and id not in self._wal.unanswered
         ]
         failed: set[int] = set()  # shards that did not take jobs
-        for ids in _chunks(old):
-            await self._settle_marked(ids)
-            await self._put([id for id in ids if id in self._wal.outstanding], failed)
+        for chunk in _chunks(old):
+            if ids := [id for id in chunk if not self._must_wait(id, failed)]:
+                await self._settle_marked(ids)
+                await self._put([id for id in ids if id in self._wal.outstanding], failed)
         for ids in _chunks(list(self._wal.undone)):
             await self._undo(ids)
+
+    def _must_wait(self, id: int, failed: set[int]) -> bool:
+        index = self._awaited_shards.get(id)
+        return index is not None and (index in failed or not self._shards[index].is_up)
 
     async def _settle_marked(self, ids: list[int]) -> None:
         for shard in self._shards:
@@ -132,13 +140,14 @@ class Sweeper:
     async def _put(self, ids: list[int], failed: set[int]) -> None:
         for some in _pieces(self._wal, ids):
             for shard, jobs in self._routes.by_shard(some):
-                if not shard.is_up or shard.index in failed:
-                    continue
-                try:
-                    await self._put_to(shard, jobs)
-                except JobsUnavailableError as error:  # the disk of the shard may be full
-                    log.info("jobs of the local log have to wait: %s", error)
-                    failed.add(shard.index)
+                if shard.is_up and shard.index not in failed:
+                    try:
+                        await self._put_to(shard, jobs)
+                        continue
+                    except JobsUnavailableError as error:  # the disk of the shard may be full
+                        log.info("jobs of the local log have to wait: %s", error)
+                        failed.add(shard.index)
+                self._awaited_shards.update((job.id, shard.index) for job in jobs)
 
     async def _put_to(self, shard: Shard, jobs: list[BufferedJob]) -> None:
         """Insert jobs, as many at a time as the shard takes."""
