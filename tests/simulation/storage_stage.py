@@ -149,7 +149,7 @@ class StorageStage(Stage):
             self._await_report()
             self._flush()
             self._set_windows()
-            if turn.leaving:
+            if turn.leaving and not turn.is_log_full():
                 broker.begin_turn(self.now_ms)
             elif not turn.dirty and not self.front.dirty:
                 break

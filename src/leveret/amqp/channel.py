@@ -27,12 +27,8 @@ from leveret.amqp.reply_codes import NO_ROUTE
 from leveret.amqp.writer import MethodWriter, signed16
 from leveret.auth import WRITE
 from leveret.engine.commands.content import Content
-from leveret.engine.commands.publishing import (
-    REPLY_NAME,
-    Route,
-    publish,
-    require_public,
-)
+from leveret.engine.commands.direct_reply import REPLY_NAME
+from leveret.engine.commands.publishing import Route, publish, require_public
 from leveret.engine.commands.settling import SETTLED_MAX, ack, reject, require_unacked, take
 from leveret.engine.message import Message
 from leveret.engine.turns.outcomes import IN_LOG, KEYS_FULL, QUEUE_FULL, UNROUTED

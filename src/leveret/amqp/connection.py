@@ -102,6 +102,10 @@ class Connection(ConnectionState):
             self._keep_incomplete(data)
             return
         turn = self.front.broker.turn
+        if turn.is_log_full():
+            self._keep_incomplete(data)
+            self.has_rest = True
+            return
         turn.outlet = self
         self.received_ms = turn.now_ms
         self.received_bytes += len(data)

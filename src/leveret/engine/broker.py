@@ -170,13 +170,13 @@ class Broker:
     def end_turn(self) -> None:
         """Carry out everything inside the engine that the commands of this turn have caused.
 
-        After the work of `WORK_MAX`, the messages in `leaving` wait for the next turn, which the
-        caller must run soon. A crash before that finds these messages in their queues.
+        After the work of `WORK_MAX`, and while the log is full, the messages in `leaving` wait for
+        another turn, which the caller must run. A crash before that finds them in their queues.
         """
         turn = self.turn
         while (
             turn.dirty
-            or (turn.leaving and turn.work < WORK_MAX)
+            or (turn.leaving and turn.work < WORK_MAX and not turn.is_log_full())
             or turn.doomed
             or turn.late
             or turn.with_room
@@ -211,7 +211,7 @@ class Broker:
         leaving = turn.leaving
         turn.leaving = []
         for at, one in enumerate(leaving):
-            if turn.work >= WORK_MAX:
+            if turn.work >= WORK_MAX or turn.is_log_full():
                 turn.leaving = leaving[at:] + turn.leaving
                 return
             try:

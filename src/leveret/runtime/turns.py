@@ -14,6 +14,7 @@ from typing import Final
 from leveret.clock import Clock
 from leveret.engine.broker import Broker
 from leveret.engine.timer_queue import NEVER
+from leveret.engine.turns.turn import LOG_WAIT_MS
 from leveret.runtime.loop_watch import LoopWatch
 
 # The machine's time may be set forwards during a wait: timers are at most this late then.
@@ -71,8 +72,11 @@ class TurnRunner:
             for fault in turn.faults:
                 log.error("%s", fault)
             turn.faults.clear()
-        if turn.dirty or turn.leaving:
+        if turn.dirty or (turn.leaving and not turn.is_log_full()):
             self.soon()
+        elif turn.leaving and not self._is_soon:
+            self._is_soon = True
+            self._loop.call_later(LOG_WAIT_MS / 1000, self._turn)
         if self.watch is not None and not self.watch.is_armed:
             self.watch.arm()
 

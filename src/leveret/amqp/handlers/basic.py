@@ -17,7 +17,7 @@ from leveret.amqp.writer import MethodWriter, signed16
 from leveret.auth import READ
 from leveret.engine.commands.consuming import cancel, consume, get, require_new_tag, set_prefetch
 from leveret.engine.commands.dead_letter import counted_header
-from leveret.engine.commands.publishing import REPLY_NAME, reply_name
+from leveret.engine.commands.direct_reply import REPLY_NAME, reply_name
 from leveret.engine.commands.settling import SETTLED_MAX, recover, reject
 from leveret.engine.message import COUNTED, REDELIVERED, short_string
 from leveret.engine.turns.session import DELIVERY_BYTES, Consumer

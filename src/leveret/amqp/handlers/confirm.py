@@ -5,6 +5,8 @@ turn of the engine, publishes first. The answer to a commit, and every later ans
 log is synced. The number of steps in a commit is limited, and counted before the first step.
 """
 
+from mypy_extensions import i64
+
 from leveret.amqp.channel import Channel, PendingPublish
 from leveret.amqp.methods import (
     CONFIRM_SELECT_OK,
@@ -14,8 +16,9 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.reader import MethodReader
 from leveret.amqp.writer import MethodWriter
-from leveret.engine.commands.publishing import publish_work
+from leveret.engine.commands.publishing import bytes_in_streams, publish_work
 from leveret.engine.commands.settling import ack_taken, reject_taken
+from leveret.engine.commands.stream_copies import CHECKED_BYTES, require_copies
 from leveret.errors import PreconditionFailedError
 
 
@@ -63,13 +66,19 @@ def on_tx_commit(channel: Channel, reader: MethodReader) -> None:
 
 
 def _require_steps(channel: Channel) -> None:
-    """Raise PreconditionFailedError if the publishes would make too many copies."""
+    """Raise PreconditionFailedError if the publishes would make too many or too large copies."""
     vhost = channel.vhost
     steps = channel.tx_steps
+    is_large = sum([len(waiting.body) for waiting in channel.tx_publishes]) > CHECKED_BYTES
+    written: i64 = 0
     for waiting in channel.tx_publishes:
         if waiting.route.exchange.name in vhost.exchanges:
             steps += publish_work(vhost, waiting.route, waiting.content)
             channel.require_steps(steps)
+            if is_large:
+                route, size = waiting.route, len(waiting.body)
+                written += bytes_in_streams(vhost, route, waiting.content, size)
+                require_copies(written)
 
 
 def _publish(channel: Channel, waiting: PendingPublish) -> bool:

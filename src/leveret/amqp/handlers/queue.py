@@ -13,7 +13,7 @@ from leveret.amqp.methods import (
 from leveret.amqp.reader import MethodReader
 from leveret.amqp.writer import MethodWriter
 from leveret.auth import CONFIGURE, READ, WRITE
-from leveret.engine.commands.publishing import REPLY_NAME, REPLY_PREFIX
+from leveret.engine.commands.direct_reply import REPLY_NAME, REPLY_PREFIX
 from leveret.engine.vhosts.names import require_not_default, require_not_reserved
 from leveret.errors import NotFoundError
 from leveret.wire.tables import Table

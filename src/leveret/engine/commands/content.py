@@ -39,6 +39,7 @@ class Content:
         self.extra_keys: list[str] = []  # routing keys of CC, then of BCC
         self.shown_keys: i64 = 0  # how many of `extra_keys` are of CC
         self.delay_ms: i64 = 0
+        self._delayed_header = b""  # made once: copies with the same header share one record
         if traits.has_cc or traits.has_bcc:
             self._read_copies()
         if traits.has_delay:
@@ -68,10 +69,12 @@ class Content:
         RabbitMQ's delayed exchange does the same. The sign also keeps a second delayed exchange or
         queue on the way from delaying the message again.
         """
-        properties = decode_properties(self.header)
-        assert properties.headers is not None
-        properties.headers[DELAY] = field_of(-self.delay_ms)
-        return encode_header(properties, self.body_size)
+        if not self._delayed_header:
+            properties = decode_properties(self.header)
+            assert properties.headers is not None
+            properties.headers[DELAY] = field_of(-self.delay_ms)
+            self._delayed_header = encode_header(properties, self.body_size)
+        return self._delayed_header
 
 
 def _keys(table: Table, name: str) -> list[str]:

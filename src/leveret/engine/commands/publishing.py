@@ -9,7 +9,6 @@ The result of a publish is a number (`leveret.engine.turns.outcomes`).
 """
 
 from typing import Final
-from zlib import crc32
 
 from mypy_extensions import i64
 
@@ -20,14 +19,15 @@ from leveret.engine.commands.dead_letter import (
     may_spread,
     spread_of,
 )
+from leveret.engine.commands.direct_reply import REPLY_PREFIX, reply
+from leveret.engine.commands.stream_copies import CHECKED_BYTES, count_copies, stream_bytes
 from leveret.engine.deduplication.deduplication import NO_KEY, Deduplication, key_of
 from leveret.engine.exchanges.exchange import Exchange, Headers
 from leveret.engine.history.life_events import DUPLICATE, HELD, PUBLISHED, RETURNED, UNROUTABLE
 from leveret.engine.history.life_events import ROUTED as WAS_ROUTED
-from leveret.engine.message import Address, Message
+from leveret.engine.message import Address
 from leveret.engine.queues.queue import Queue
 from leveret.engine.target import Target
-from leveret.engine.turns.loss_counts import UNREAD_REPLY
 from leveret.engine.turns.outcomes import (
     CHAINED,
     CYCLED,
@@ -37,7 +37,6 @@ from leveret.engine.turns.outcomes import (
     ROUTED,
     UNROUTED,
 )
-from leveret.engine.turns.session import DELIVERY_BYTES
 from leveret.engine.turns.turn import Turn
 from leveret.engine.vhosts.vhost import Vhost
 from leveret.errors import AccessRefusedError
@@ -53,23 +52,6 @@ ROUTE_QUEUES_MAX: Final = 256
 
 # A routing of this many steps is as much work as one copy of a message.
 LOOKS_PER_COPY: Final = 16
-
-# Direct reply-to: this name, a dot and a token address a session instead of a queue.
-REPLY_NAME: Final = "amq.rabbitmq.reply-to"
-REPLY_PREFIX: Final = "amq.rabbitmq.reply-to."
-# Replies that a peer may leave unread before further ones are dropped.
-REPLY_OVERDRAFT_BYTES: Final = 16_777_216
-
-
-def reply_name(token: str) -> str:
-    """Return the name of a requester: its token, and a checksum against invented names."""
-    return f"{REPLY_PREFIX}{token}.{crc32(token.encode()):08x}"
-
-
-def is_reply_name(name: str) -> bool:
-    """Return True if `reply_name` once made this name."""
-    token, _, _ = name.removeprefix(REPLY_PREFIX).rpartition(".")
-    return name == reply_name(token)
 
 
 class Route:
@@ -95,6 +77,8 @@ def publish(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
     queues = route.queues
     if not queues:
         return UNROUTED
+    if len(queues) * len(body) > CHECKED_BYTES:
+        count_copies(vhost.turn, queues, 0, len(body))
     route.exchange.published_out += len(queues)
     vhost.turn.work += len(queues)
     outcome: i64 = ROUTED
@@ -109,6 +93,17 @@ def publish(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
             delay_ms=0,
         )
     return outcome
+
+
+def bytes_in_streams(vhost: Vhost, route: Route, content: Content, size: i64) -> i64:
+    """Return how many bytes a publish of this size would write to streams now."""
+    address = route.address
+    if content.extra_keys:
+        address = content.address(address.exchange, address.routing_key)
+    found: list[Target] = []
+    router = vhost.router
+    router.route(vhost.exchange(address.exchange), address.keys, content.headers, found)
+    return stream_bytes(queues_of(found), len(router.remembering), size)
 
 
 def publish_work(vhost: Vhost, route: Route, content: Content) -> i64:
@@ -164,7 +159,7 @@ def _publish_anew(vhost: Vhost, route: Route, content: Content, body: bytes) -> 
     """Publish a message that needs a routing of its own."""
     address = route.address
     if route.is_reply:
-        return _reply(vhost, address, content, body)
+        return reply(vhost, address, content, body)
     if content.extra_keys:
         address = content.address(address.exchange, address.routing_key)
     reached: list[Queue] = []
@@ -357,6 +352,7 @@ def _route_and_push(
         and not _spread(vhost, deaths, came_by, content, len(reached))
     ):
         return CHAINED
+    _count_copies(vhost, reached, len(body))
     if router.remembering:
         _remember(vhost, address, content.header, body, reached, mandatory)
     if not is_routed:
@@ -373,7 +369,7 @@ def _route_and_push(
                 accepted.append(held)
     exchange.published_out += len(reached)
     vhost.turn.work += len(reached) + router.looked_at // LOOKS_PER_COPY
-    for queue in reached:
+    for queue in reached if content.delay_ms == 0 else _delayed_last(reached):
         if accepted is not None and queue in accepted:
             continue
         delay_ms: i64 = content.delay_ms if queue.settings.delayed else 0
@@ -395,6 +391,19 @@ def _route_and_push(
             accepted.append(queue)
     vhost.turn.publish_id = 0
     return outcome
+
+
+def _count_copies(vhost: Vhost, queues: list[Queue], size: i64) -> None:
+    """Count the copies of the routed message in streams; raise if they are too large."""
+    recorders = len(vhost.router.remembering)
+    if (len(queues) + recorders) * size > CHECKED_BYTES:
+        count_copies(vhost.turn, queues, recorders, size)
+
+
+def _delayed_last(queues: list[Queue]) -> list[Queue]:
+    """Return the queues in an order in which copies with the same header follow each other."""
+    plain = [queue for queue in queues if not queue.settings.delayed]
+    return plain + [queue for queue in queues if queue.settings.delayed]
 
 
 def _spread(
@@ -475,26 +484,3 @@ def queues_of(targets: list[Target]) -> list[Queue]:
         assert isinstance(target, Queue)
         queues.append(target)
     return queues
-
-
-def _reply(vhost: Vhost, address: Address, content: Content, body: bytes) -> i64:
-    """Deliver straight to the session that waits for replies under this name."""
-    consumer = vhost.replies.get(address.routing_key)
-    if consumer is None:
-        # RabbitMQ 4: a requester that is gone is not the replier's fault, an invented name is.
-        return ROUTED if is_reply_name(address.routing_key) else UNROUTED
-    session = consumer.session
-    if session.outlet.credit < -REPLY_OVERDRAFT_BYTES:
-        vhost.turn.losses.note_dropped(UNREAD_REPLY)
-        return ROUTED  # RabbitMQ: replies are delivered at most once; this peer reads none
-    session.last_tag += 1
-    consumer.delivered += 1
-    session.unacked.skip(session.last_tag)
-    message = Message(address, content.header, body, 0, 0, 0, 0, consumer.queue)
-    message.tag = session.last_tag
-    message.holder = consumer
-    session.outlet.credit -= len(body) + len(content.header) + DELIVERY_BYTES
-    if not session.unsent:
-        session.turn.deliveries.append(session)
-    session.unsent.append(message)
-    return ROUTED

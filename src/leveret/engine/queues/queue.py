@@ -54,9 +54,9 @@ from leveret.engine.timer_queue import NEVER
 from leveret.engine.turns.events import CONSUMER_CREATED, CONSUMER_DELETED, note_consumer
 from leveret.engine.turns.outcomes import IN_LOG, QUEUE_FULL, QUEUED
 from leveret.engine.turns.session import DELIVERY_BYTES, Consumer, Session
-from leveret.engine.turns.turn import DELIVERY_LIMIT, REJECTED
+from leveret.engine.turns.turn import DELIVERY_LIMIT, LOG_WAIT_MS, REJECTED
 from leveret.errors import CorruptionError
-from leveret.journal.journal import Journal
+from leveret.journal.journal import BIG_BODY_BYTES, Journal
 
 NO_TTL: Final = -1
 
@@ -351,13 +351,15 @@ class Queue(QueueState):
     def on_due(self, now_ms: i64) -> i64:
         """Handle everything that is due: scheduled messages, expiries, the queue itself."""
         left = BATCH
+        is_cut = False
         message = self.scheduled.pop_due(now_ms)
         while message is not None:
             release_due(self, message)
             if self.limited:
                 self._drop_over_limit()
             left -= 1
-            message = self.scheduled.pop_due(now_ms) if left > 0 else None
+            is_cut = len(message.body) > BIG_BODY_BYTES and self.turn.is_log_full()
+            message = self.scheduled.pop_due(now_ms) if left > 0 and not is_cut else None
         expire_heads(self, now_ms)
         if self.limited:
             self._drop_over_limit()
@@ -366,7 +368,8 @@ class Queue(QueueState):
             self.turn.doomed.append(self)
             return NEVER
         self.touch()
-        return next_due_ms(self)
+        due_ms = next_due_ms(self)
+        return max(due_ms, now_ms + LOG_WAIT_MS) if is_cut else due_ms
 
     def arm(self) -> None:
         """Set the timer to the next due time."""

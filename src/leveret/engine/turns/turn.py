@@ -41,6 +41,10 @@ FAULT: Final = "fault"  # a fault of the broker left it without a place: it is p
 # that other clients are served.
 WORK_MAX: Final = 5_000
 DEATH_WORK: Final = 25  # of a message that dies: its header is written again
+# While so much waits for the log, input and messages that leave their queues wait too. A block of
+# the log has at most 1 GiB, and what a turn has begun is added to it.
+LOG_BYTES_MAX: Final = 134_217_728
+LOG_WAIT_MS: Final = 10  # until work that waits for the log is looked at again
 
 # Texts of faults for the node's log.
 FAULTS_KEPT_MAX: Final = 20  # texts kept in one turn; further faults are only counted
@@ -145,6 +149,7 @@ class Turn:
         self.faults: list[str] = []  # damage and faults that were found, for the node's log
         self.fault_count: i64 = 0  # faults that were confined, since the start
         self.work: i64 = 0  # done in this turn, in the unit of `WORK_MAX`
+        self.log_bytes_max: i64 = LOG_BYTES_MAX
         self.consumer_room = ConsumerRoom()
         # Statistics
         self.number: i64 = 0  # turns since the start, this one included
@@ -157,6 +162,11 @@ class Turn:
         self.confirms: list[SessionBase] = []  # sessions with confirms to send
         self.unsynced: list[SessionBase] = []  # sessions that wait for the log first
         self.ended: list[Holder] = []  # consumers that the broker ended
+
+    def is_log_full(self) -> bool:
+        """Return True while so much waits for the log that work must wait for its next block."""
+        journal = self.journal
+        return journal is not None and journal.waiting_bytes() > self.log_bytes_max
 
     def note_fault(self, what: str, fault: Exception) -> None:
         """Record a fault of the broker that was confined to one message or object."""

@@ -21,7 +21,8 @@ from leveret.auth import READ, WRITE
 from leveret.engine.commands.consuming import get
 from leveret.engine.commands.content import Content
 from leveret.engine.commands.dead_letter import counted_header
-from leveret.engine.commands.publishing import REPLY_NAME, Route, publish
+from leveret.engine.commands.direct_reply import REPLY_NAME
+from leveret.engine.commands.publishing import Route, publish
 from leveret.engine.commands.settling import ack, close_session, recover, reject
 from leveret.engine.message import COUNTED, REDELIVERED, Message
 from leveret.engine.queues.queue import Queue
