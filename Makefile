@@ -171,6 +171,10 @@ chaos: setup ## Kill the broker under load, KILLS times, and account for every m
 chaos-cluster: setup ## Kill, freeze and cut off nodes of a cluster under load, ROUNDS times, and account for every message
 	@$(PY) -m tools.chaos_cluster --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: chaos-partitions
+chaos-partitions: setup ## Run the fourteen partition scenarios of RabbitMQ's Jepsen run on clusters of five and three nodes
+	@$(PY) -m tools.chaos_cluster --partitions $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: chaos-spark
 chaos-spark: setup ## Kill Spark's driver and the broker in every phase of a batch, ROUNDS times
 	@tools/system_packages.sh "$(PYTHON)" spark

@@ -77,6 +77,10 @@ class Account:
                 self._note(f"delivered {label.key} after {line[lane]}")
             line[lane] = label.number
 
+    def settle(self, keys: list[Key]) -> None:
+        """Note messages whose acks or rejects are safe: none of them may be delivered again."""
+        self.settled.update(keys)
+
     def _note(self, fault: str) -> None:
         self.noted.append(f"{self.name}: {fault}")
 

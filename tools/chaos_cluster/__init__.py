@@ -1,7 +1,11 @@
 """Takes nodes and the network away from a cluster under load, and accounts for every message.
 
-- `actors`  publishers and consumers by pika and aio-pika, at any node
-- `faults`  what happens to nodes and cables in a round
-- `jobs`    producers and workers of jobs as processes (`tools.chaos_jobs`)
-- `run`     starts all of them, draws faults from a seed, and sums up
+- `actors`      publishers and consumers by pika and aio-pika, at any node
+- `accounts`    the account of a queue with several consumers
+- `load`        all clients of a run, and the figures at its end
+- `jobs`        producers and workers of jobs as processes (`tools.chaos_jobs`)
+- `faults`      what happens to nodes and cables in a round
+- `run`         rounds of faults, drawn from a seed
+- `scenarios`   the fourteen scenarios of RabbitMQ's Jepsen run
+- `partitions`  runs these scenarios
 """

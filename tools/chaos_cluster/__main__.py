@@ -1,4 +1,7 @@
-"""`python -m tools.chaos_cluster --rounds 100 --seed 1`: one run, its figures, and its faults."""
+"""`python -m tools.chaos_cluster --rounds 100 --seed 1`: one run, its figures, and its faults.
+
+With `--partitions` it runs the fourteen scenarios of RabbitMQ's Jepsen run instead.
+"""
 
 import argparse
 import logging
@@ -11,18 +14,66 @@ from pathlib import Path
 from leveret import build_info
 from tools.chaos.accounts import summary
 from tools.chaos_cluster.faults import FAULTS
+from tools.chaos_cluster.partitions import Times, play_all
 from tools.chaos_cluster.run import run
+from tools.chaos_cluster.scenarios import SCENARIOS
 
 
-def main() -> int:
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Break a cluster under load, and count.")
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=int(time.monotonic()))
     parser.add_argument("--only", choices=sorted(FAULTS), help="draw no other fault")
-    options = parser.parse_args()
+    group = parser.add_argument_group(
+        "partitions",
+        "The fourteen scenarios of RabbitMQ's Jepsen run. The default times are shorter than"
+        " RabbitMQ's: there, quiet times of 20 s and cuts of 10 or 30 s, for three minutes.",
+    )
+    group.add_argument("--partitions", action="store_true", help="run all of them")
+    group.add_argument("--scenario", choices=list(SCENARIOS), help="run only this one")
+    times = Times()
+    group.add_argument("--cuts", type=int, default=times.cuts, help="of a scenario (%(default)s)")
+    group.add_argument(
+        "--quiet", type=float, default=times.quiet_s, help="seconds before a cut (%(default)s)"
+    )
+    group.add_argument(
+        "--short-cut",
+        type=float,
+        default=times.short_s,
+        help="seconds of a cut that RabbitMQ makes for 10 s (%(default)s)",
+    )
+    group.add_argument(
+        "--long-cut",
+        type=float,
+        default=times.long_s,
+        help="seconds of a cut that RabbitMQ makes for 30 s (%(default)s)",
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse()
     logging.disable()  # clients log every connection that they lose
     folder = Path(tempfile.mkdtemp(prefix="leveret-chaos-"))
     print(f"{build_info.describe()}, seed {options.seed}, logs in {folder}", flush=True)
+    if options.partitions or options.scenario:
+        is_well = play_partitions(folder, options)
+    else:
+        is_well = play_rounds(folder, options)
+    if not is_well:
+        print(f"data directories and logs are kept in {folder}")
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
+def play_partitions(folder: Path, options: argparse.Namespace) -> bool:
+    names = [options.scenario] if options.scenario else list(SCENARIOS)
+    times = Times(options.cuts, options.quiet, options.short_cut, options.long_cut)
+    return not play_all(folder, names, times, options.seed)
+
+
+def play_rounds(folder: Path, options: argparse.Namespace) -> bool:
     outcome = run(folder, options.rounds, options.seed, options.only)
     for name, value in vars(outcome).items():
         if name not in ("faults", "slowest_s"):
@@ -30,11 +81,7 @@ def main() -> int:
     print(f"{outcome.slowest_s:>10.1f} s from a fault to the next confirm, at most")
     for fault in summary(outcome.faults):
         print(fault)
-    if outcome.faults:
-        print(f"data directories and logs are kept in {folder}")
-        return 1
-    shutil.rmtree(folder)
-    return 0
+    return not outcome.faults
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Publishers and consumers at any node of a cluster, by pika and by aio-pika.
 
-A publisher sends each number once, to an exchange that hands it to two queues, and notes which ones
+A publisher sends each number once, to an exchange that hands it to all queues, and notes which ones
 were confirmed. A consumer takes one queue, and proves by a fence that its acks are safe: see
 `tools.chaos.consumers`. After every lost connection an actor connects to another node.
 """
@@ -124,10 +124,11 @@ class PikaPublisher(Actor):
 
 
 class Consuming:
-    """The deliveries of one consumer, and the acks that a fence covers."""
+    """The deliveries of one consumer, and the acks or rejects that a fence covers."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, *, rejects: bool) -> None:
         self.account = account
+        self.rejects = rejects  # messages go to the dead-letter exchange of the queue
         self._clock = Clock()
         self._unfenced: list[Key] = []
 
@@ -136,7 +137,7 @@ class Consuming:
         self._unfenced = []
 
     def on_delivery(self, body: bytes, redelivered: bool) -> bool:
-        """Note a delivery that is about to be acked; return True if it is time for a fence."""
+        """Note a delivery that is about to be settled; return True if it is time for a fence."""
         label = decode_body(body)
         self.account.on_delivery(label, redelivered=redelivered, now_ms=self._clock.now_ms())
         if label is not None:
@@ -152,9 +153,11 @@ class Consuming:
 class PikaConsumer(Actor):
     """Consumes one queue."""
 
-    def __init__(self, account: Account, urls: list[str], rng: Random) -> None:
+    def __init__(
+        self, account: Account, urls: list[str], rng: Random, *, rejects: bool = False
+    ) -> None:
         super().__init__(f"pika consumer of {account.name}", urls, rng)
-        self.consuming = Consuming(account)
+        self.consuming = Consuming(account, rejects=rejects)
 
     def work(self, url: str) -> None:
         goes_on = self.session()
@@ -167,19 +170,48 @@ class PikaConsumer(Actor):
             for method, _, body in channel.consume(queue, inactivity_timeout=WAKE_S):
                 is_due = method is None
                 if method is not None:
-                    is_due = self.consuming.on_delivery(body, method.redelivered)
-                    channel.basic_ack(method.delivery_tag)
+                    is_due = self.take(channel, method.delivery_tag, method.redelivered, body)
                 if is_due:
-                    self._fence(channel)
+                    self.fence(channel)
                 if not goes_on():
                     break
-            self._fence(channel)
+            self.fence(channel)
 
-    def _fence(self, channel: BlockingChannel) -> None:
+    def take(self, channel: BlockingChannel, tag: int, redelivered: bool, body: bytes) -> bool:
+        """Settle a message; return True if it is time for a fence."""
+        is_due = self.consuming.on_delivery(body, redelivered)
+        if self.consuming.rejects:
+            channel.basic_reject(tag, requeue=False)
+        else:
+            channel.basic_ack(tag)
+        return is_due
+
+    def fence(self, channel: BlockingChannel) -> None:
         taken = self.consuming.take()
         if taken:
             channel.basic_publish("", FENCE, b"", pika.BasicProperties(delivery_mode=2))
-            self.consuming.account.settled.update(taken)
+            self.consuming.account.settle(taken)
+
+
+class PikaPoller(PikaConsumer):
+    """Takes one message at a time by basic.get."""
+
+    def work(self, url: str) -> None:
+        goes_on = self.session()
+        with connect(url) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            self.consuming.begin()
+            while goes_on():
+                method, _, body = channel.basic_get(self.consuming.account.name)
+                is_due = method is None
+                if method is not None:
+                    is_due = self.take(channel, method.delivery_tag, method.redelivered, body)
+                if is_due:
+                    self.fence(channel)
+                if method is None:
+                    self.stopping.wait(WAKE_S)
+            self.fence(channel)
 
 
 class AioActor(Actor):
@@ -236,9 +268,11 @@ class AioPublisher(AioActor):
 class AioConsumer(AioActor):
     """Consumes one queue."""
 
-    def __init__(self, account: Account, urls: list[str], rng: Random) -> None:
+    def __init__(
+        self, account: Account, urls: list[str], rng: Random, *, rejects: bool = False
+    ) -> None:
         super().__init__(f"aio-pika consumer of {account.name}", urls, rng)
-        self.consuming = Consuming(account)
+        self.consuming = Consuming(account, rejects=rejects)
 
     async def use(self, channel: AbstractChannel) -> None:
         goes_on = self.session()
@@ -260,7 +294,10 @@ class AioConsumer(AioActor):
 
     async def _take(self, message: AbstractIncomingMessage) -> bool:
         is_due = self.consuming.on_delivery(message.body, bool(message.redelivered))
-        await message.ack()
+        if self.consuming.rejects:
+            await message.reject(requeue=False)
+        else:
+            await message.ack()
         return is_due
 
     async def _fence(self, channel: AbstractChannel) -> None:
@@ -268,4 +305,4 @@ class AioConsumer(AioActor):
         if taken:
             message = aio_pika.Message(b"", delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
             await channel.default_exchange.publish(message, FENCE, timeout=ANSWER_S)
-            self.consuming.account.settled.update(taken)
+            self.consuming.account.settle(taken)
