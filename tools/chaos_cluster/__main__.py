@@ -12,8 +12,10 @@ import time
 from pathlib import Path
 
 from leveret import build_info
+from leveret.errors import ConfigError
 from tools.chaos.accounts import summary
 from tools.chaos_cluster.faults import FAULTS
+from tools.chaos_cluster.network_faults import NETWORK_FAULTS
 from tools.chaos_cluster.partitions import Times, play_all
 from tools.chaos_cluster.run import run
 from tools.chaos_cluster.scenarios import SCENARIOS
@@ -23,7 +25,16 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Break a cluster under load, and count.")
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=int(time.monotonic()))
-    parser.add_argument("--only", choices=sorted(FAULTS), help="draw no other fault")
+    parser.add_argument(
+        "--only", choices=sorted([*FAULTS, *NETWORK_FAULTS]), help="draw no other fault"
+    )
+    parser.add_argument(
+        "--namespaces",
+        action="store_true",
+        help="run each node in a network namespace of its own: cuts drop packets, and further"
+        f" faults delay, lose and reorder them ({', '.join(NETWORK_FAULTS)}). This needs root and"
+        " Debian's package iproute2.",
+    )
     group = parser.add_argument_group(
         "partitions",
         "The fourteen scenarios of RabbitMQ's Jepsen run. The default times are shorter than"
@@ -48,7 +59,10 @@ def parse() -> argparse.Namespace:
         default=times.long_s,
         help="seconds of a cut that RabbitMQ makes for 30 s (%(default)s)",
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.only in NETWORK_FAULTS and not options.namespaces:
+        parser.error(f"--only {options.only} needs --namespaces")
+    return options
 
 
 def main() -> int:
@@ -56,10 +70,15 @@ def main() -> int:
     logging.disable()  # clients log every connection that they lose
     folder = Path(tempfile.mkdtemp(prefix="leveret-chaos-"))
     print(f"{build_info.describe()}, seed {options.seed}, logs in {folder}", flush=True)
-    if options.partitions or options.scenario:
-        is_well = play_partitions(folder, options)
-    else:
-        is_well = play_rounds(folder, options)
+    try:
+        if options.partitions or options.scenario:
+            is_well = play_partitions(folder, options)
+        else:
+            is_well = play_rounds(folder, options)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        shutil.rmtree(folder)
+        return 2
     if not is_well:
         print(f"data directories and logs are kept in {folder}")
         return 1
@@ -70,11 +89,18 @@ def main() -> int:
 def play_partitions(folder: Path, options: argparse.Namespace) -> bool:
     names = [options.scenario] if options.scenario else list(SCENARIOS)
     times = Times(options.cuts, options.quiet, options.short_cut, options.long_cut)
-    return not play_all(folder, names, times, options.seed)
+    faults = play_all(folder, names, times, options.seed, has_namespaces=options.namespaces)
+    return not faults
 
 
 def play_rounds(folder: Path, options: argparse.Namespace) -> bool:
-    outcome = run(folder, options.rounds, options.seed, options.only)
+    outcome = run(
+        folder,
+        options.rounds,
+        options.seed,
+        options.only,
+        has_namespaces=options.namespaces,
+    )
     for name, value in vars(outcome).items():
         if name not in ("faults", "slowest_s"):
             print(f"{value:>10,} {name.replace('_', ' ')}")

@@ -146,7 +146,7 @@ class Round:
         last_s = time.monotonic() + COMMAND_S
         while True:
             asked = self.rng.choice([node for node in self.nodes.running if node != name])
-            words = ["cluster", verb, name, "--url", self.nodes.http_url(asked)]
+            words = ["cluster", verb, name, "--url", self.nodes[asked].http_login_url]
             done = subprocess.run(
                 [sys.executable, "-m", "leveret", "ctl", *words],
                 capture_output=True,

@@ -26,11 +26,11 @@ END_S: Final = 60.0
 class Jobs:
     """All producers and workers of a run."""
 
-    def __init__(self, folder: Path, ports: list[int]) -> None:
+    def __init__(self, folder: Path, nodes: list[str]) -> None:
         self._books = folder / "books"
         self._books.mkdir()
         self._over = folder / "over"
-        self._ports = [str(port) for port in ports]
+        self._nodes = nodes  # their HTTP addresses, HOST:PORT
         token = make_token(SECRET, [actor.NAMESPACE], "chaos", Clock().now_ms(), 24 * 3600)
         self._producers = [self._start("produce", n, str(token)) for n in range(PRODUCERS)]
         self._workers = [self._start("work", n, str(token)) for n in range(WORKERS)]
@@ -39,7 +39,7 @@ class Jobs:
         book = self._books / f"{role}{number}"
         options = [f"pause={PAUSE_S}", f"lease={LEASE_S}", f"over={self._over}"]
         command = [sys.executable, "-S", "-E", actor.__file__, role, str(book), token]
-        return subprocess.Popen([*command, *self._ports, *options])
+        return subprocess.Popen([*command, *self._nodes, *options])
 
     def finish(self) -> ledger.Account:
         """Let the producers end and the workers do all jobs; return what the books say."""

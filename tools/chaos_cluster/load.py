@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 import pika
@@ -19,7 +18,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from leveret.config.settings import Settings
 from leveret.testing import RunningCluster
-from leveret.testing.cluster import wait_until
+from leveret.testing.cluster import ClusterProcess, wait_until
 from tools.chaos.accounts import Account, Sender
 from tools.chaos.run import tracebacks
 from tools.chaos_cluster.actors import (
@@ -39,7 +38,8 @@ from tools.chaos_cluster.actors import (
 
 # Of all nodes: the election timeout of users, not the longer one of tests.
 SETTINGS: Final[dict[str, Any]] = {
-    "cluster_election_timeout_ms": Settings().cluster_election_timeout_ms
+    "cluster_election_timeout_ms": Settings().cluster_election_timeout_ms,
+    "default_pass": "chaos",
 }
 END_S: Final = 60.0  # for an actor that was told to stop
 
@@ -177,8 +177,8 @@ class Load:
                     take_rest(channel, queue)
         except ENDED:
             return False
-        url = self.nodes.http_url(leader)
-        return all(count_messages(url, queue.account.name) == 0 for queue in self._consumed)
+        names = [queue.account.name for queue in self._consumed]
+        return all(count_messages(self.nodes[leader], name) == 0 for name in names)
 
     def add_up(self) -> None:
         outcome = self.outcome
@@ -219,10 +219,10 @@ def take_rest(channel: BlockingChannel, queue: LoadQueue) -> None:
     consuming.account.settle(consuming.take())
 
 
-def count_messages(url: str, queue: str) -> int | None:
+def count_messages(node: ClusterProcess, queue: str) -> int | None:
     """Return the messages of a queue, ready or in flight; None: no answer."""
-    login = b64encode(b"guest:guest").decode()
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=ANSWER_S)
+    login = b64encode(node.login.encode()).decode()
+    connection = http.client.HTTPConnection(node.host, node.http_port, timeout=ANSWER_S)
     try:
         path = f"/api/queues/%2F/{queue}"
         connection.request("GET", path, headers={"Authorization": f"Basic {login}"})

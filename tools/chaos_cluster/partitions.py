@@ -5,6 +5,7 @@ invented; only messages that were not acked may come again.
 """
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ from tools.chaos.accounts import Sender, summary
 from tools.chaos_cluster.accounts import SharedAccount
 from tools.chaos_cluster.actors import AioConsumer, PikaConsumer, PikaPoller
 from tools.chaos_cluster.load import SETTINGS, Consumer, Load, LoadQueue, Outcome
+from tools.chaos_cluster.namespaces import namespaces
 from tools.chaos_cluster.scenarios import SCENARIOS, Scenario
 
 QUEUE: Final = "queue"
@@ -69,11 +71,16 @@ def cut(nodes: RunningCluster, scenario: Scenario, rng: Random, length_s: float)
     nodes.heal()
 
 
-def play(folder: Path, name: str, times: Times, seed: int) -> Outcome:
+def play(
+    folder: Path, name: str, times: Times, seed: int, *, has_namespaces: bool = False
+) -> Outcome:
     """Run one scenario, and account for its messages."""
     scenario = SCENARIOS[name]
     rng = Random(f"{seed} {name}")
-    with cluster(scenario.nodes, folder=folder / name, **SETTINGS) as nodes:
+    size = scenario.nodes
+    with ExitStack() as stack:
+        spaces = stack.enter_context(namespaces(size)) if has_namespaces else None
+        nodes = stack.enter_context(cluster(size, folder=folder / name, hosts=spaces, **SETTINGS))
         load = Load(nodes, rng, lambda senders: queues_of(scenario, senders))
         load.define()
         load.start()
@@ -91,13 +98,15 @@ def play(folder: Path, name: str, times: Times, seed: int) -> Outcome:
         return load.outcome
 
 
-def play_all(folder: Path, names: list[str], times: Times, seed: int) -> list[str]:
+def play_all(
+    folder: Path, names: list[str], times: Times, seed: int, *, has_namespaces: bool = False
+) -> list[str]:
     """Run scenarios one after the other, and print their figures. Return their faults."""
     faults: list[str] = []
     total = Outcome()
     for number, name in enumerate(names, 1):
         began_s = time.monotonic()
-        outcome = play(folder, name, times, seed)
+        outcome = play(folder, name, times, seed, has_namespaces=has_namespaces)
         print(f"{number:>2}/{len(names)} {name}: {figures(outcome)},", end=" ")
         print(f"{time.monotonic() - began_s:.0f} s", flush=True)
         for fault in summary(outcome.faults):

@@ -4,19 +4,25 @@ After each fault all nodes must vote and catch up again, and every publisher mus
 """
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Final
+from urllib.parse import urlsplit
 
+from leveret.errors import ConfigError
 from leveret.testing import cluster
 from tools.chaos.accounts import Account, Sender
 from tools.chaos_cluster.actors import AioConsumer, PikaConsumer
 from tools.chaos_cluster.faults import FAULTS, Round
 from tools.chaos_cluster.jobs import SECRET, Jobs
 from tools.chaos_cluster.load import SETTINGS, Load, LoadQueue, Outcome
+from tools.chaos_cluster.namespaces import namespaces
+from tools.chaos_cluster.network_faults import available
 
 NODES: Final = 3
+Faults = dict[str, Callable[[Round], None]]
 CALM_S: Final = (0.5, 2.0)  # between two faults
 
 
@@ -29,14 +35,14 @@ def make_queues(senders: list[Sender]) -> list[LoadQueue]:
     ]
 
 
-def play_round(load: Load, only: str | None) -> None:
+def play_round(load: Load, faults: Faults, only: str | None) -> None:
     """Let one fault happen, and wait until the cluster is whole and clients go on."""
     time.sleep(load.rng.uniform(*CALM_S))
-    name = only or load.rng.choice(sorted(FAULTS))
+    name = only or load.rng.choice(sorted(faults))
     load.outcome.rounds += 1
     began_s = time.monotonic()
     print(f"round {load.outcome.rounds}: {name}, node {load.nodes.leader} leads", flush=True)
-    FAULTS[name](Round(load.nodes, load.fork()))
+    faults[name](Round(load.nodes, load.fork()))
     fault_s = time.monotonic() - began_s
     confirm_s, whole_s = load.wait_whole()
     print(
@@ -45,20 +51,33 @@ def play_round(load: Load, only: str | None) -> None:
     )
 
 
-def run(folder: Path, rounds: int, seed: int, only: str | None = None) -> Outcome:
+def run(
+    folder: Path,
+    rounds: int,
+    seed: int,
+    only: str | None = None,
+    *,
+    has_namespaces: bool = False,
+) -> Outcome:
     """Run rounds of faults under load, then account for everything."""
     with ExitStack() as stack:
+        spaces = stack.enter_context(namespaces(NODES)) if has_namespaces else None
+        faults = dict(FAULTS) if spaces is None else FAULTS | available(spaces)
+        if only is not None and only not in faults:
+            raise ConfigError(f"this kernel has no tc netem (sch_netem), which {only} needs")
         settings = SETTINGS | {"jobs_token_secret": SECRET}
-        nodes = stack.enter_context(cluster(NODES, folder=folder / "nodes", **settings))
+        nodes = stack.enter_context(
+            cluster(NODES, folder=folder / "nodes", hosts=spaces, **settings)
+        )
         load = Load(nodes, Random(seed), make_queues)
         load.define()
-        jobs = Jobs(folder, [nodes[name].http_port for name in nodes.nodes])
+        jobs = Jobs(folder, [urlsplit(nodes.http_url(name)).netloc for name in nodes.nodes])
         stack.callback(jobs.close)
         load.start()
 
         def play() -> None:
             for _ in range(rounds):
-                play_round(load, only)
+                play_round(load, faults, only)
 
         load.attempt(play)
         load.attempt(load.finish)

@@ -1,6 +1,6 @@
 """A worker or a producer, as a process that may be killed at any moment.
 
-    python actor.py work|produce|rush|pile BOOK TOKEN PORT… [option=value…]
+    python actor.py work|produce|rush|pile BOOK TOKEN [HOST:]PORT… [option=value…]
 
 `work` takes jobs of all topics but the busy ones, and `produce` fills them. `rush` and `pile` do so
 with the busy topics, from which jobs are prefetched: many jobs of one priority come at once, and a
@@ -25,7 +25,7 @@ TOPICS: Final = ("refunds", "mails", "reports", "thumbnails")
 BUSY: Final = ("invoices", "letters")  # with two or three shards: on different ones
 NAMESPACE: Final = "chaos"
 CALL_S: Final = 20.0
-FAVOURED: Final = 0.9  # of the connections go to the favourite port of an actor that has one
+FAVOURED: Final = 0.9  # of the connections go to the favourite node of an actor that has one
 CALLS: Final = 100  # of a rushing worker, by one connection
 PILE: Final = 50  # jobs in a call
 PILE_S: Final = 0.5  # between two piles
@@ -38,14 +38,14 @@ FRESH_MAX: Final = 100  # topics; workers find the last jobs of a run by asking 
 class Actor:
     """Calls of the service, at whichever node answers."""
 
-    def __init__(self, book: str, token: str, ports: list[int], options: dict[str, str]) -> None:
+    def __init__(self, book: str, token: str, nodes: list[str], options: dict[str, str]) -> None:
         self.name = os.path.basename(book)
         self._book = os.open(book, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._headers = {"Authorization": f"Bearer {token}"}
-        self.ports = ports
+        self.nodes = nodes  # their addresses, HOST:PORT
         self.options = options
         self.chance = random.Random(self.name)
-        self.favourite = 0  # if not 0: the port to which most connections go
+        self.favourite = ""  # if not empty: the node to which most connections go
         self._connection: http.client.HTTPConnection | None = None
 
     def note(self, kind: str, **facts: Any) -> None:
@@ -57,8 +57,8 @@ class Actor:
         try:
             if self._connection is None:
                 is_usual = self.favourite and self.chance.random() < FAVOURED
-                port = self.favourite if is_usual else self.chance.choice(self.ports)
-                self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=CALL_S)
+                node = self.favourite if is_usual else self.chance.choice(self.nodes)
+                self._connection = http.client.HTTPConnection(node, timeout=CALL_S)
                 self._connection.connect()
         except OSError:
             self._connection = None
@@ -178,7 +178,7 @@ def rush(actor: Actor) -> None:
     """Take the jobs of one busy topic, each by the call that acks the job before."""
     number = int(actor.options["number"])
     topic = BUSY[number % len(BUSY)]
-    actor.favourite = actor.ports[number // len(BUSY) % len(actor.ports)]
+    actor.favourite = actor.nodes[number // len(BUSY) % len(actor.nodes)]
     query = f"topic={topic}&limit=1&wait=0.5&lease={actor.options['long']}"
     held: list[dict[str, Any]] = []
     for calls in itertools.count():
@@ -223,9 +223,9 @@ def settle(actor: Actor, topic: str, job: dict[str, Any]) -> None:
 
 def main(words: list[str]) -> None:
     role, book, token, *rest = words
-    ports = [int(word) for word in rest if "=" not in word]
+    nodes = [word if ":" in word else f"127.0.0.1:{word}" for word in rest if "=" not in word]
     options = dict(word.split("=", 1) for word in rest if "=" in word)
-    actor = Actor(book, token, ports, options)
+    actor = Actor(book, token, nodes, options)
     {"work": work, "produce": produce, "rush": rush, "pile": pile}[role](actor)
 
 

@@ -3,7 +3,8 @@
 `cluster(3)` starts processes of `leveret serve` on free ports and temporary directories. It yields
 a `RunningCluster` that says how to reach the nodes. The nodes are killed at the end of the `with`
 block. They reach each other through proxies of the test's process (`leveret.testing.cables`), so
-that a test can cut them off from each other without rights over the network.
+that a test can cut them off from each other without rights over the network. A test that has these
+rights can give each node a host of its own (`Hosts`).
 
 All methods wait for the nodes, up to `WITHIN_S`: they are meant for busy machines.
 """
@@ -22,7 +23,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -40,11 +41,44 @@ _NAMES: Final = "abcdefghi"
 _LOG_END_CHARS: Final = 4000  # of a log in an error
 
 
-class ClusterProcess:
-    """One node: a process of `leveret serve` that may be killed and started again."""
+class Cuts(Protocol):
+    """Cuts nodes off from each other."""
 
-    def __init__(self, name: str, folder: Path, flags: list[str], env: dict[str, str]) -> None:
+    def cut(self, a: str, b: str, *, one_way: bool) -> None:
+        """Let nothing pass from `a` to `b`, and nothing back unless the cut is one way."""
+
+    def heal(self) -> None:
+        """Let everything pass."""
+
+
+class Hosts(Cuts, Protocol):
+    """Gives each node a host of its own, and cuts the network between the hosts."""
+
+    def address(self, name: str) -> str:
+        """Return the IP address at which clients and other nodes reach a node."""
+
+    def prefix(self, name: str) -> list[str]:
+        """Return the words in front of a command that run it on the host of a node."""
+
+
+class ClusterProcess:
+    """One node: a process of `leveret serve` that may be killed and started again.
+
+    It runs at `host`. `prefix` are the words in front of its command, if it does not run here.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        flags: list[str],
+        env: dict[str, str],
+        *,
+        host: str = HOST,
+        prefix: list[str] | None = None,
+    ) -> None:
         self.name = name
+        self.host = host
         self.data = folder / name  # its data directory
         self.log_file = folder / f"{name}.log"  # its standard error, of all its starts
         self.amqp_port = free_port()
@@ -52,17 +86,29 @@ class ClusterProcess:
         self.flags = flags
         self.env = env
         self.process: subprocess.Popen[bytes] | None = None  # None: it is not running
+        self._prefix = prefix or []
         self._out_file = folder / f"{name}.out"
+
+    @property
+    def login(self) -> str:
+        """Return the default user and password, `user:password`."""
+        user = self.env.get("LEVERET_DEFAULT_USER", "guest")
+        return f"{user}:{self.env.get('LEVERET_DEFAULT_PASS', 'guest')}"
 
     @property
     def url(self) -> str:
         """Return its AMQP address, with a login."""
-        return f"amqp://guest:guest@{HOST}:{self.amqp_port}/"
+        return f"amqp://{self.login}@{self.host}:{self.amqp_port}/"
 
     @property
     def http_url(self) -> str:
         """Return its HTTP address, without a login."""
-        return f"http://{HOST}:{self.http_port}"
+        return f"http://{self.host}:{self.http_port}"
+
+    @property
+    def http_login_url(self) -> str:
+        """Return its HTTP address, with a login."""
+        return f"http://{self.login}@{self.host}:{self.http_port}"
 
     @property
     def log(self) -> str:
@@ -82,9 +128,11 @@ class ClusterProcess:
             raise RuntimeError(f"node {self.name} is running")
         ports = ["--amqp-port", str(self.amqp_port), "--http-port", str(self.http_port)]
         options = ["--node", self.name, "--data", str(self.data), *ports, *self.flags]
+        if self.host != HOST:
+            options += ["--host", self.host]
         with self._out_file.open("wb") as out, self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "leveret", "serve", *options],
+                [*self._prefix, sys.executable, "-m", "leveret", "serve", *options],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,
@@ -117,8 +165,8 @@ class ClusterProcess:
         """Return the cluster as the node sees it (`GET /api/cluster`); None: no answer."""
         if self.process is None:
             return None
-        login = b64encode(b"guest:guest").decode()
-        connection = http.client.HTTPConnection(HOST, self.http_port, timeout=ANSWER_S)
+        login = b64encode(self.login.encode()).decode()
+        connection = http.client.HTTPConnection(self.host, self.http_port, timeout=ANSWER_S)
         try:
             connection.request("GET", "/api/cluster", headers={"Authorization": f"Basic {login}"})
             answer = connection.getresponse()
@@ -133,9 +181,9 @@ class ClusterProcess:
 class RunningCluster:
     """The nodes of a cluster, by name: a, b, c and so on."""
 
-    def __init__(self, nodes: dict[str, ClusterProcess], cables: Cables | None) -> None:
+    def __init__(self, nodes: dict[str, ClusterProcess], cuts: Cuts | None) -> None:
         self._nodes = nodes
-        self._maybe_cables = cables  # None: the nodes are connected directly
+        self._maybe_cuts = cuts  # None: nothing can be cut
 
     @property
     def nodes(self) -> list[str]:
@@ -222,7 +270,7 @@ class RunningCluster:
 
     def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
         """Cut two nodes off from each other, or let nothing pass from `a` to `b` only."""
-        self._cables.cut(a, b, one_way=one_way)
+        self._cuts.cut(a, b, one_way=one_way)
 
     def isolate(self, name: str) -> None:
         """Cut a node off from all others."""
@@ -232,13 +280,13 @@ class RunningCluster:
 
     def heal(self) -> None:
         """Take back all cuts."""
-        self._cables.heal()
+        self._cuts.heal()
 
     @property
-    def _cables(self) -> Cables:
-        if self._maybe_cables is None:
+    def _cuts(self) -> Cuts:
+        if self._maybe_cuts is None:
             raise RuntimeError("the nodes are connected directly: they cannot be cut off")
-        return self._maybe_cables
+        return self._maybe_cuts
 
     def wait_for_members(self) -> None:
         """Wait until all nodes are connected, vote, and have all blocks of the leader."""
@@ -267,6 +315,7 @@ def cluster(
     folder: Path | None = None,
     start: bool = True,
     is_direct: bool = False,
+    hosts: Hosts | None = None,
     **settings: Any,
 ) -> Iterator[RunningCluster]:
     """Run a cluster of real nodes until the end of the block.
@@ -275,7 +324,8 @@ def cluster(
     fields of `leveret.config.settings.Settings`, for every node. A leader may be silent for
     `ELECTION_TIMEOUT_MS`, unless they say otherwise. With `start=False` the test starts the nodes
     itself. With `is_direct` there are no proxies between the nodes, which cost time: then
-    nothing can be cut.
+    nothing can be cut. With `hosts` there are none either, and the hosts make the cuts; then
+    `settings` need a `default_pass`, because no node takes the public password from another host.
     """
     if not 1 <= size <= NODES_MAX:
         raise ValueError(f"a cluster of {size} nodes: 1 to {NODES_MAX} are possible")
@@ -283,11 +333,12 @@ def cluster(
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="leveret-")))
         cables: Cables | None = None
-        if not is_direct:
+        if not is_direct and hosts is None:
             cables = Cables()
             stack.callback(cables.close)
         settings.setdefault("cluster_election_timeout_ms", ELECTION_TIMEOUT_MS)
-        running = RunningCluster(_make_nodes(_NAMES[:size], folder, cables, settings), cables)
+        nodes = _make_nodes(_NAMES[:size], folder, cables, hosts, settings)
+        running = RunningCluster(nodes, cables if hosts is None else hosts)
         stack.callback(running.close)
         if start:
             running.start(*running.nodes)
@@ -296,7 +347,11 @@ def cluster(
 
 
 def _make_nodes(
-    names: str, folder: Path, cables: Cables | None, settings: dict[str, Any]
+    names: str,
+    folder: Path,
+    cables: Cables | None,
+    hosts: Hosts | None,
+    settings: dict[str, Any],
 ) -> dict[str, ClusterProcess]:
     folder.mkdir(parents=True, exist_ok=True)
     secret = folder / "secret"
@@ -308,19 +363,22 @@ def _make_nodes(
             raise TypeError(f"{name} is no setting")
         env[f"LEVERET_{name.upper()}"] = str(value)
     ports = {name: free_port() for name in names}
+    address = {name: HOST if hosts is None else hosts.address(name) for name in names}
     nodes: dict[str, ClusterProcess] = {}
     for name in names:
-        peers = [f"{name}={HOST}:{ports[name]}"]
+        peers = [f"{name}={address[name]}:{ports[name]}"]
         for other in names:
             if other != name:
                 port = ports[other]
                 if cables is not None:
                     port = free_port()
                     cables.add(name, other, port=port, target_port=ports[other])
-                peers.append(f"{other}={HOST}:{port}")
-        flags = ["--cluster-listen", f"{HOST}:{ports[name]}", "--cluster-peers", ",".join(peers)]
-        flags += ["--cluster-secret-file", str(secret)]
-        nodes[name] = ClusterProcess(name, folder, flags, env)
+                peers.append(f"{other}={address[other]}:{port}")
+        flags = ["--cluster-listen", f"{address[name]}:{ports[name]}"]
+        flags += ["--cluster-peers", ",".join(peers), "--cluster-secret-file", str(secret)]
+        prefix = None if hosts is None else hosts.prefix(name)
+        host = address[name]
+        nodes[name] = ClusterProcess(name, folder, flags, env, host=host, prefix=prefix)
     return nodes
 
 
