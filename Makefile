@@ -168,7 +168,8 @@ chaos: setup ## Kill the broker under load, KILLS times, and account for every m
 	@$(PY) -m tools.chaos --kills $(or $(KILLS),500) $(ARGS)
 
 .PHONY: chaos-cluster
-chaos-cluster: setup ## Kill, freeze and cut off nodes of a cluster under load, ROUNDS times, and account for every message
+chaos-cluster: setup ## Kill, freeze and cut off nodes of a cluster under load, ROUNDS times, and account for every message; ARGS="--namespaces" drops packets, ARGS="--spark" reads a stream by Spark
+	@$(if $(findstring --spark,$(ARGS)),tools/system_packages.sh "$(PYTHON)" spark)
 	@$(PY) -m tools.chaos_cluster --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: chaos-partitions

@@ -7,6 +7,8 @@
 - `faults`          what happens to nodes and cables in a round
 - `namespaces`      a network of the kernel for the nodes, instead of cables
 - `network_faults`  what happens to the packets of this network in a round
+- `stream_audit`    judges what queries read from a stream
+- `spark_reader`    a Spark query over this stream, again and again
 - `run`             rounds of faults, drawn from a seed
 - `scenarios`       the fourteen scenarios of RabbitMQ's Jepsen run
 - `partitions`      runs these scenarios

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from leveret import build_info
@@ -35,6 +36,11 @@ def parse() -> argparse.Namespace:
         f" faults delay, lose and reorder them ({', '.join(NETWORK_FAULTS)}). This needs root and"
         " Debian's package iproute2.",
     )
+    parser.add_argument(
+        "--spark",
+        action="store_true",
+        help="publish to a stream too, and let Spark read it again and again; needs Java",
+    )
     group = parser.add_argument_group(
         "partitions",
         "The fourteen scenarios of RabbitMQ's Jepsen run. The default times are shorter than"
@@ -60,6 +66,8 @@ def parse() -> argparse.Namespace:
         help="seconds of a cut that RabbitMQ makes for 30 s (%(default)s)",
     )
     options = parser.parse_args()
+    if options.spark and (options.partitions or options.scenario):
+        parser.error("--spark is for rounds of faults, not for partitions")
     if options.only in NETWORK_FAULTS and not options.namespaces:
         parser.error(f"--only {options.only} needs --namespaces")
     return options
@@ -94,13 +102,20 @@ def play_partitions(folder: Path, options: argparse.Namespace) -> bool:
 
 
 def play_rounds(folder: Path, options: argparse.Namespace) -> bool:
-    outcome = run(
-        folder,
-        options.rounds,
-        options.seed,
-        options.only,
-        has_namespaces=options.namespaces,
-    )
+    with ExitStack() as stack:
+        make_reader = None
+        if options.spark:
+            from tools.chaos_cluster.spark_reader import spark  # other runs need no PySpark
+
+            make_reader = stack.enter_context(spark())
+        outcome = run(
+            folder,
+            options.rounds,
+            options.seed,
+            options.only,
+            has_namespaces=options.namespaces,
+            make_reader=make_reader,
+        )
     for name, value in vars(outcome).items():
         if name not in ("faults", "slowest_s"):
             print(f"{value:>10,} {name.replace('_', ' ')}")

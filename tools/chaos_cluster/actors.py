@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final
+from zlib import crc32
 
 import aio_pika
 import pika
@@ -89,6 +90,7 @@ class Publishing:
         self._rng = rng
         self._last = 0
         self._lane = 0
+        self._crcs: dict[Key, int] = {}  # CRC-32 of the body of each message
 
     def begin(self) -> None:
         """Begin a connection. What an older one has sent may arrive later, when a cut is over."""
@@ -99,7 +101,13 @@ class Publishing:
         self._last += 1
         label = Label(self.sender.number, self._last, self._lane)
         self.sender.sent.add(label.key)
-        return label.key, encode_body(label, self._rng)
+        body = encode_body(label, self._rng)
+        self._crcs[label.key] = crc32(body)
+        return label.key, body
+
+    def copied_crcs(self) -> dict[Key, int]:
+        """Return the CRC-32 of the bodies of all messages so far. Any thread may ask."""
+        return self._crcs.copy()
 
 
 class PikaPublisher(Actor):

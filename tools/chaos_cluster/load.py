@@ -72,6 +72,8 @@ class Outcome:
     balance: int = 0
     jobs_confirmed: int = 0
     jobs_done: int = 0
+    spark_queries: int = 0
+    spark_rows: int = 0  # of the last query: messages in the stream
     slowest_s: float = 0.0  # from the end of a fault to the next confirm of every publisher
     faults: list[str] = field(default_factory=list)
 

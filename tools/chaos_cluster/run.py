@@ -6,9 +6,10 @@ After each fault all nodes must vote and catch up again, and every publisher mus
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from leveret.errors import ConfigError
@@ -20,19 +21,36 @@ from tools.chaos_cluster.jobs import SECRET, Jobs
 from tools.chaos_cluster.load import SETTINGS, Load, LoadQueue, Outcome
 from tools.chaos_cluster.namespaces import namespaces
 from tools.chaos_cluster.network_faults import available
+from tools.chaos_cluster.stream_audit import StreamAudit
 
 NODES: Final = 3
 Faults = dict[str, Callable[[Round], None]]
+STREAM: Final = "stream"
 CALM_S: Final = (0.5, 2.0)  # between two faults
 
 
-def make_queues(senders: list[Sender]) -> list[LoadQueue]:
+class Reader(Protocol):
+    """Reads the stream during a run."""
+
+    audit: StreamAudit
+
+    def finish(self) -> None:
+        """Read everything a last time."""
+
+    def faults(self) -> list[str]:
+        """Return all faults so far."""
+
+
+def make_queues(senders: list[Sender], *, has_stream: bool) -> list[LoadQueue]:
     classic = Account("classic", senders)
     quorum = Account("quorum", senders, keeps_place=False)
-    return [
+    queues = [
         LoadQueue(classic, {"x-queue-type": "classic"}, (PikaConsumer,)),
         LoadQueue(quorum, {"x-queue-type": "quorum"}, (AioConsumer,)),
     ]
+    if has_stream:  # Spark reads it
+        queues.append(LoadQueue(Account(STREAM, senders), {"x-queue-type": "stream"}))
+    return queues
 
 
 def play_round(load: Load, faults: Faults, only: str | None) -> None:
@@ -58,6 +76,7 @@ def run(
     only: str | None = None,
     *,
     has_namespaces: bool = False,
+    make_reader: Callable[[Load], Reader] | None = None,
 ) -> Outcome:
     """Run rounds of faults under load, then account for everything."""
     with ExitStack() as stack:
@@ -69,11 +88,12 @@ def run(
         nodes = stack.enter_context(
             cluster(NODES, folder=folder / "nodes", hosts=spaces, **settings)
         )
-        load = Load(nodes, Random(seed), make_queues)
+        load = Load(nodes, Random(seed), partial(make_queues, has_stream=make_reader is not None))
         load.define()
         jobs = Jobs(folder, [urlsplit(nodes.http_url(name)).netloc for name in nodes.nodes])
         stack.callback(jobs.close)
         load.start()
+        reader = None if make_reader is None else make_reader(load)
 
         def play() -> None:
             for _ in range(rounds):
@@ -81,6 +101,11 @@ def run(
 
         load.attempt(play)
         load.attempt(load.finish)
+        if reader is not None:
+            load.attempt(reader.finish)
+            load.outcome.spark_queries = reader.audit.queries
+            load.outcome.spark_rows = reader.audit.rows
+            load.outcome.faults += reader.faults()
         account = jobs.finish()
         load.outcome.jobs_confirmed, load.outcome.jobs_done = account.confirmed, account.done
         load.outcome.faults += [f"job {fault}" for fault in account.faults]
