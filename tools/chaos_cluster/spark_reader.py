@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from leveret.pipeline.session import spark_session
+from leveret.testing.cluster import wait_until
 from tools.chaos_cluster.load import Load
 from tools.chaos_cluster.run import STREAM, Reader
 from tools.chaos_cluster.stream_audit import HEAD_BYTES, StreamAudit
@@ -28,12 +29,15 @@ def spark() -> Iterator[Callable[[Load], Reader]]:
 
     The main thread must start Spark, and before the cluster: it takes long.
     """
-    session = spark_session("chaos", master="local[2]", is_quick=True)
-    session.sparkContext.setLogLevel("OFF")
+    session = spark_session("chaos", master="local[2]", is_quick=True, is_quiet=True)
 
     def start(load: Load) -> SparkReader:
         reader = SparkReader(session, load)
         reader.start()
+        # The first query takes long, because Spark starts processes: no fault must pass meanwhile.
+        wait_until(
+            lambda: reader.audit.queries > 0 or bool(reader.faults()), "a query of Spark has ended"
+        )
         return reader
 
     try:
