@@ -5,6 +5,7 @@ ack, and all queues must be empty.
 """
 
 import http.client
+import re
 import time
 from base64 import b64encode
 from collections.abc import Callable
@@ -41,6 +42,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "cluster_election_timeout_ms": Settings().cluster_election_timeout_ms,
     "default_pass": "chaos",
 }
+_TERM: Final = re.compile(r"leads the cluster, term (\d+)")  # logged by the new leader
 END_S: Final = 60.0  # for an actor that was told to stop
 
 Consumer = type[PikaConsumer] | type[AioConsumer]
@@ -63,6 +65,7 @@ class Outcome:
     """The figures of a run."""
 
     rounds: int = 0
+    elections: int = 0  # that a node won
     published: int = 0
     confirmed: int = 0
     turned_up: int = 0  # without a confirm
@@ -200,8 +203,12 @@ class Load:
         for actor in [*self.publishers, *self.consumers]:
             if actor.error is not None:
                 outcome.faults.append(f"{actor.name}: {actor.error!r}")
+        terms: set[str] = set()
         for name in self.nodes.nodes:
-            outcome.faults += [f"node {name}: {text}" for text in tracebacks(self.nodes[name].log)]
+            log = self.nodes[name].log
+            terms.update(_TERM.findall(log))
+            outcome.faults += [f"node {name}: {text}" for text in tracebacks(log)]
+        outcome.elections = len(terms)
 
 
 def take_rest(channel: BlockingChannel, queue: LoadQueue) -> None:

@@ -26,13 +26,13 @@ from typing import Final
 
 from leveret.errors import ConfigError
 
-SUBNET: Final = "10.213"  # of private addresses; the third number comes from the process
+SUBNET: Final = "10.213"  # of private addresses; each process has another third number
+SUBNETS: Final = 256
 CLIENTS: Final = 254  # the last number of the address of clients
 COMMAND_S: Final = 60.0
 NEEDS: Final = (
     "--namespaces needs root and the programs ip and tc (on Debian: apt-get install iproute2)"
 )
-NO_NETEM: Final = "this kernel has no tc netem (sch_netem): no delays, losses and reordering"
 # Rules are tried in this order. The kernel's own rule for local addresses comes first, at 0.
 _CUT_RULE: Final = 10
 _LOCAL_RULE: Final = 20
@@ -44,7 +44,7 @@ class Namespaces:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._number = {name: number for number, name in enumerate(names, 1)}
-        self._subnet = f"{SUBNET}.{os.getpid() % 254 + 1}"
+        self._subnet = f"{SUBNET}.0"
         self._bridge = f"lv{os.getpid()}"
         self._cuts: set[tuple[str, str]] = set()
         self._shaped: set[str] = set()  # nodes whose packets `tc` changes
@@ -66,6 +66,7 @@ class Namespaces:
 
     def open(self) -> None:
         """Make the bridge and the namespaces."""
+        self._subnet = free_subnet(run(["ip", "-4", "addr"]))
         run(["ip", "link", "add", self._bridge, "type", "bridge"])
         run(["ip", "addr", "add", f"{self._subnet}.{CLIENTS}/24", "dev", self._bridge])
         run(["ip", "link", "set", self._bridge, "up"])
@@ -134,6 +135,15 @@ class Namespaces:
         remove(self._bridge, list(self._number))
 
 
+def free_subnet(addresses: str) -> str:
+    """Return a subnet that none of these addresses is in. Processes begin at different places."""
+    for step in range(SUBNETS):
+        subnet = f"{SUBNET}.{(os.getpid() + step) % SUBNETS}"
+        if f" {subnet}." not in addresses:
+            return subnet
+    raise RuntimeError(f"all networks in {SUBNET}.0.0/16 are in use")
+
+
 def remove(bridge: str, names: Iterable[str]) -> None:
     """Remove the namespaces and the bridge of a process; some may not exist."""
     commands = [["ip", "netns", "del", f"{bridge}-{name}"] for name in names]
@@ -165,8 +175,6 @@ def namespaces(size: int) -> Iterator[Namespaces]:
     with ended_by_sigterm():
         try:
             found.open()
-            if not found.has_netem:
-                print(NO_NETEM, flush=True)
             yield found
         finally:
             with without_interrupts():

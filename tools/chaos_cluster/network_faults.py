@@ -64,6 +64,7 @@ NETWORK_FAULTS: Final[dict[str, Callable[[Network], None]]] = {
     "loose-contact": Network.loose_contact,
 }
 NEEDS_NETEM: Final = ("delay", "lose", "reorder")
+NO_NETEM: Final = f"this kernel has no tc netem (sch_netem), and so no {', '.join(NEEDS_NETEM)}"
 
 
 def available(spaces: Namespaces) -> dict[str, Callable[[Round], None]]:

@@ -19,6 +19,10 @@ from tools.chaos_cluster.load import SETTINGS, Consumer, Load, LoadQueue, Outcom
 from tools.chaos_cluster.namespaces import namespaces
 from tools.chaos_cluster.scenarios import SCENARIOS, Scenario
 
+SUMMED: Final = (
+    *("rounds", "elections", "published", "confirmed"),
+    *("turned_up", "deliveries", "lost", "invented"),
+)
 QUEUE: Final = "queue"
 DEAD: Final = "dead"
 TTL_MS: Final = 1000
@@ -112,9 +116,8 @@ def play_all(
         for fault in summary(outcome.faults):
             print(f"    {fault}", flush=True)
         faults += [f"{name}: {fault}" for fault in outcome.faults]
-        for field in ("rounds", "published", "confirmed", "turned_up", "deliveries", "lost"):
+        for field in SUMMED:
             setattr(total, field, getattr(total, field) + getattr(outcome, field))
-        total.invented += outcome.invented
         total.slowest_s = max(total.slowest_s, outcome.slowest_s)
     print(f"all: {figures(total)}, {len(faults)} faults")
     return faults
@@ -122,7 +125,8 @@ def play_all(
 
 def figures(outcome: Outcome) -> str:
     return (
-        f"{outcome.rounds} cuts, {outcome.published:,} published, {outcome.confirmed:,} confirmed,"
+        f"{outcome.rounds} cuts, {outcome.elections} elections,"
+        f" {outcome.published:,} published, {outcome.confirmed:,} confirmed,"
         f" {outcome.turned_up:,} turned up, {outcome.deliveries:,} deliveries,"
         f" {outcome.lost} lost, {outcome.invented} invented,"
         f" confirms at most {outcome.slowest_s:.1f} s after a cut"

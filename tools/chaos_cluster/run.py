@@ -20,7 +20,7 @@ from tools.chaos_cluster.faults import FAULTS, Round
 from tools.chaos_cluster.jobs import SECRET, Jobs
 from tools.chaos_cluster.load import SETTINGS, Load, LoadQueue, Outcome
 from tools.chaos_cluster.namespaces import namespaces
-from tools.chaos_cluster.network_faults import available
+from tools.chaos_cluster.network_faults import NO_NETEM, available
 from tools.chaos_cluster.stream_audit import StreamAudit
 
 NODES: Final = 3
@@ -83,7 +83,9 @@ def run(
         spaces = stack.enter_context(namespaces(NODES)) if has_namespaces else None
         faults = dict(FAULTS) if spaces is None else FAULTS | available(spaces)
         if only is not None and only not in faults:
-            raise ConfigError(f"this kernel has no tc netem (sch_netem), which {only} needs")
+            raise ConfigError(NO_NETEM)
+        if spaces is not None and not spaces.has_netem:
+            print(NO_NETEM, flush=True)
         settings = SETTINGS | {"jobs_token_secret": SECRET}
         nodes = stack.enter_context(
             cluster(NODES, folder=folder / "nodes", hosts=spaces, **settings)

@@ -7,7 +7,8 @@ import pytest
 
 from leveret.errors import ConfigError
 from tools.chaos_cluster import namespaces as module
-from tools.chaos_cluster.namespaces import Namespaces, namespaces, remove_left
+from tools.chaos_cluster.namespaces import Namespaces, free_subnet, namespaces, remove_left
+from tools.chaos_cluster.network_faults import NETWORK_FAULTS, available
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_sigterm_ends_a_run_in_order(commands: list[str]) -> None:
 
 
 def test_kernel_without_netem_is_noticed(
-    commands: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    commands: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(command: list[str]) -> str:
         if "netem" in command:
@@ -79,7 +80,12 @@ def test_kernel_without_netem_is_noticed(
     monkeypatch.setattr(module, "run", run)
     with namespaces(1) as spaces:
         assert not spaces.has_netem
-    assert "no tc netem" in capsys.readouterr().out
+        assert sorted(available(spaces)) == ["loose-contact", "slow-line"]
+
+
+def test_all_faults_of_the_network_are_available_with_netem(commands: list[str]) -> None:
+    with namespaces(1) as spaces:
+        assert sorted(available(spaces)) == sorted(NETWORK_FAULTS)
 
 
 def test_namespaces_of_an_ended_process_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +103,11 @@ def test_namespaces_of_an_ended_process_are_removed(monkeypatch: pytest.MonkeyPa
         "ip link del lv99999999-a",
         "ip link del lv99999999",
     ]
+
+
+def test_subnet_of_another_process_is_passed_over() -> None:
+    first = free_subnet("inet 127.0.0.1/8")
+    assert free_subnet(f"inet {first}.254/24") not in (first, "")
 
 
 def test_missing_rights_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
