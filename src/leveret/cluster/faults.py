@@ -290,7 +290,10 @@ def _absent_faults(status: ClusterStatus) -> Iterator[Fault]:
     if not absent:
         return
     what = f"{_nodes(absent)} of --cluster-peers did not join the cluster"
-    advice = "start what is missing, and look at its log; or correct --cluster-peers"
+    advice = (
+        f"start {_nodes(absent)}, and look at the log there; take a node that was removed for good "
+        "out of --cluster-peers"
+    )
     if len(status.members) == 1:
         what += f", so confirmed messages are on the disk of node {status.name} only"
         yield Fault(DEGRADED, "", what, advice)

@@ -161,5 +161,7 @@ def _slow_disks(broker: ManagementClient, health: dict[str, object]) -> Iterator
 
 def _jobs_fault(broker: ManagementClient) -> str:
     if not broker.has_login:  # a health check must not cause failed logins
-        return "a server does not answer: give --user and --password to see which"
+        return (
+            "a server does not answer, or a clock differs: give --user and --password to see which"
+        )
     return str(broker.get_any("/api/health/checks/jobs").get("reason"))

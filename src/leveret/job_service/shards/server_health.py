@@ -67,7 +67,7 @@ class ServerHealth:
             self.failures += 1
         if self.is_up or cause != self.cause:
             text = "%s is down: %s: start it, or correct its address; it is tried again by itself"
-            log.warning(text, self.name, cause)
+            log.warning(text, self.name, cause.rstrip("."))
         self.is_up = False
         self.cause = cause
 
