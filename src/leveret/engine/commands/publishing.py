@@ -75,12 +75,14 @@ def publish(vhost: Vhost, route: Route, content: Content, body: bytes) -> i64:
     if content.extra_keys or content.delay_ms != 0 or not route.fixed:
         return _publish_anew(vhost, route, content, body)
     queues = route.queues
-    if not queues:
+    count: i64 = len(queues)
+    if count == 0:
         return UNROUTED
-    if len(queues) * len(body) > CHECKED_BYTES:
-        count_copies(vhost.turn, queues, 0, len(body))
-    route.exchange.published_out += len(queues)
-    vhost.turn.work += len(queues)
+    turn = vhost.turn
+    if count * len(body) > CHECKED_BYTES:
+        count_copies(turn, queues, 0, len(body))
+    route.exchange.published_out += count
+    turn.work += count
     outcome: i64 = ROUTED
     for queue in queues:
         outcome |= queue.push(
