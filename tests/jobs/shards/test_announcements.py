@@ -104,8 +104,9 @@ def test_acks_announce_the_node_and_a_rest_ends_the_announcement(
             assert not store._notes.topics
 
             async def is_announced_by_acks() -> bool:
-                # An ack that finds the shard unprobed for too long asks the shard and no more.
-                await store.ack(*TOPIC, handles(jobs))
+                # An ack that finds the shard unprobed for too long asks the shard and no more. So
+                # does the ack of a topic without prefetched jobs.
+                await store.ack(*TOPIC, handles(await handed_out(store, 1, more=1)))
                 return not await is_withdrawn()
 
             await eventually(is_announced_by_acks)
