@@ -37,7 +37,7 @@ from tools.chaos_cluster.actors import (
     connect,
 )
 
-# Of all nodes: the election timeout of users, not the longer one of tests.
+# Settings of every node. The election timeout is the default of users; tests have a longer one.
 SETTINGS: Final[dict[str, Any]] = {
     "cluster_election_timeout_ms": Settings().cluster_election_timeout_ms,
     "default_pass": "chaos",

@@ -20,7 +20,7 @@ from leveret.http.management.nodes import LOW_ON_DISK
 
 
 class CheckedNode(Protocol):
-    """What the checks need of a node that follows."""
+    """The facts of a node that its health checks use."""
 
     def facts(self) -> dict[str, Any]:
         """Return the cluster as this node sees it, as JSON."""

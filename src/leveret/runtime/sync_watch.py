@@ -43,7 +43,8 @@ class SyncWatch:
         self._folder = folder
         self._log_of_disk = log_of_disk
         self._is_slow = False
-        # Of the newest look with a sync; while the disk is slow, of the newest that was not fast.
+        # Mean time of a sync at the newest look that had one. While the disk counts as slow, the
+        # time of a fast look is not taken.
         self._mean_s = 0.0
         self._streak = 0  # looks in a row that contradict `_is_slow`
         self._quiet_s = 0.0  # time since the newest look with a sync

@@ -1,4 +1,4 @@
-"""What a query may read from a stream during faults: each wrong thing is told, and nothing else."""
+"""The audit of a stream reports each wrong row of a query, and no right one."""
 
 from zlib import crc32
 
