@@ -1,6 +1,8 @@
 """A node that does not reach its leader for clients says so, though the two are connected."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -29,6 +31,21 @@ def led_by_a(schedule: Schedule, nodes: dict[str, SimulatedBroker]) -> None:
         assert asked.member is not None
         asked.loop.start(asked.member.lead("a"))
     schedule.run_until(nodes["a"].is_serving, 60)
+
+
+@contextmanager
+def three_nodes(
+    seed: int,
+) -> Iterator[tuple[Schedule, Network, dict[str, SimulatedBroker]]]:
+    """Return three nodes, of which node a serves clients."""
+    print(f"seed {seed}")
+    with Schedule(seed) as schedule:
+        network = Network(schedule)
+        nodes = {name: SimulatedBroker(network, name, NAMES) for name in NAMES}
+        for node in nodes.values():
+            node.start()
+        led_by_a(schedule, nodes)
+        yield schedule, network, nodes
 
 
 def test_wrong_address_of_the_leader_is_told(seed: int, caplog: pytest.LogCaptureFixture) -> None:
@@ -69,13 +86,7 @@ def test_wrong_address_of_the_leader_is_told(seed: int, caplog: pytest.LogCaptur
 def test_relayed_clients_wait_at_a_node_that_was_just_elected(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    print(f"seed {seed}")
-    with Schedule(seed) as schedule:
-        network = Network(schedule)
-        nodes = {name: SimulatedBroker(network, name, NAMES) for name in NAMES}
-        for node in nodes.values():
-            node.start()
-        led_by_a(schedule, nodes)
+    with three_nodes(seed) as (schedule, network, nodes):
         clients = [Publisher(network, f"p{at}", nodes[at].url, Accounts(), 600) for at in "bc"]
         schedule.run_for(1)
         nodes["a"].kill()
@@ -88,7 +99,6 @@ def test_relayed_clients_wait_at_a_node_that_was_just_elected(
 def test_relayed_client_is_let_go_if_the_leader_has_a_bug(
     seed: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    print(f"seed {seed}")
     faults = [RuntimeError("planted")]
 
     async def fail_once(
@@ -99,12 +109,7 @@ def test_relayed_client_is_let_go_if_the_leader_has_a_bug(
         return await make_front(node, head, client, relayed)
 
     monkeypatch.setattr(relayed_clients, "make_front", fail_once)
-    with Schedule(seed) as schedule:
-        network = Network(schedule)
-        nodes = {name: SimulatedBroker(network, name, NAMES) for name in NAMES}
-        for node in nodes.values():
-            node.start()
-        led_by_a(schedule, nodes)
+    with three_nodes(seed) as (schedule, network, nodes):
         client = Publisher(network, "p0", nodes["c"].url, Accounts(), 1)
         schedule.run_until(client.task.done, 60)
         assert faults == []

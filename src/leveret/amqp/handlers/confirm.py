@@ -2,7 +2,8 @@
 
 In a transaction, publishes and settlements wait for the commit. The commit carries them out in one
 turn of the engine, publishes first. The answer to a commit, and every later answer, waits until the
-log is synced. The number of steps in a commit is limited, and counted before the first step.
+log is synced. The number of steps in a commit is limited, and so are the bytes of its copies in
+streams. Both are counted before the first step.
 """
 
 from mypy_extensions import i64
@@ -43,7 +44,7 @@ def on_tx_select(channel: Channel, reader: MethodReader) -> None:
 def on_tx_commit(channel: Channel, reader: MethodReader) -> None:
     reader.finish()
     _require_tx(channel)
-    _require_steps(channel)
+    _require_size(channel)
     publishes = channel.tx_publishes
     settles = channel.tx_settles
     channel.end_transaction()
@@ -65,7 +66,7 @@ def on_tx_commit(channel: Channel, reader: MethodReader) -> None:
     channel.reply(MethodWriter(TX_COMMIT_OK))
 
 
-def _require_steps(channel: Channel) -> None:
+def _require_size(channel: Channel) -> None:
     """Raise PreconditionFailedError if the publishes would make too many or too large copies."""
     vhost = channel.vhost
     steps = channel.tx_steps
